@@ -140,6 +140,6 @@ clean:  ## remove what these targets made
 	$(@:-$(KEY)=)/bin/pip install --quiet uv
 	$(UV) --python $(@:-$(KEY)=)/bin/python --resolution $(RESOLUTION) --requirements pyproject.toml
 	$(UV) --python $(@:-$(KEY)=)/bin/python pytest pytest-timeout pytest-xdist hypothesis psutil \
-		scikit-learn torchdata plotly rich
+		scikit-learn torchdata plotly rich nvidia-ml-py
 	$(UV) --python $(@:-$(KEY)=)/bin/python --no-deps --config-settings editable_mode=strict --editable .
 	@touch $@

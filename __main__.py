@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
+from .handlers.configs import ConfigError, run_config
 from .handlers.files import printable
-from .handlers.prove import prove
+from .handlers.prove import compare, prove
 from .handlers.report import NothingToReportError, report, watch
 
 CODES = """\
@@ -18,24 +20,57 @@ exit codes:
   0  it worked, and what was verified is whole
   1  something is broken or could not be done; see the error output
   2  there is no checkpoint or nothing to report, or the command line is wrong
+of run:
+  0  the run has ended, or had ended before
+  1  it failed; see its traceback
+  2  the config is wrong, so nothing has run
+  128 + the signal, where StopOnSignal stopped it
 of prove:
   0  proven: a run that is killed and started again ends as the run of no kill
   1  runs differ
   2  the script could not be tried
+of compare:
+  0  no difference
+  1  runs differ
+  2  there is nothing to compare
+"""
+CONFIG = """\
+Start, or go on with, the run that a YAML file describes.
+
+keys of the file:
+  directory  where the journal and resolved.yaml go
+  engine     a call that gives an Engine, such as camshaft.supervised
+  run        the arguments of engine.run: data, max_epochs, ...
+  seed       of all random numbers, if there is one
+  handlers   a list or a dict of calls
+  others     calls and values for these to refer to, such as ${model}
+
+A call has a _target_, what to call, and its arguments; it is made once, wherever ${model} stands.
+Example: camshaft run config.yaml lr=0.01 '~handlers.stop' --max-batches 3
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit code; an error is one line on standard error."""
-    given = vars(_parser().parse_args(arguments))
-    command = given.pop("command")
+    parser = _parser()
+    parsed, rest = parser.parse_known_args(arguments)
+    given = vars(parsed)
+    command: Callable[..., int] = given.pop("command")
+    # argparse gives all overrides to the place before the first option.
+    if rest and ("overrides" not in given or any(each.startswith("-") for each in rest)):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    if command is start:  # what fails is the user's script: it shows its traceback
+        try:
+            return start(given["path"], given["overrides"] + rest, given["max_batches"])
+        except ConfigError as error:
+            return _complain(error, 2)
     try:
         if "keep" in given:
             given["keep"] = keep_of(given["keep"])
     except ValueError as error:
         return _complain(error, 2)
     try:
-        code: int = command(**given)
+        code = command(**given)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -45,6 +80,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _complain(error, 2)
     except (ImportError, OSError, TypeError, ValueError) as error:
         return _complain(error, 1)
+
+
+def start(path: Path, overrides: Sequence[str], max_batches: int | None) -> int:
+    """Start a run from a config, whose modules are found in the current directory, too."""
+    sys.path.insert(0, os.getcwd())
+    sys.argv[0] = str(path)  # the script, for the journal
+    run_config(path, overrides, max_batches=max_batches)
+    return 0
 
 
 def _complain(error: Exception, code: int) -> int:
@@ -63,7 +106,7 @@ class _Version(argparse.Action):
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="camshaft",
-        description="Look at a run and its checkpoints, from outside of it.",
+        description="Start a run from a config; look at runs and their checkpoints.",
         epilog=CODES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -123,6 +166,27 @@ def _parser() -> argparse.ArgumentParser:
     text = "Serve that page while the run goes on, to whoever has the address that it prints."
     each = add("watch", watch, text, run, several=True)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
+    text = "Say where two runs part: the first iteration, and the first thing in it that differs."
+    each = add("compare", compare, text)
+    each.add_argument("path", metavar="A", type=Path, help="what Fingerprints wrote in one run")
+    each.add_argument("other", metavar="B", type=Path, help="and in the other")
+    each.add_argument(
+        "--rtol",
+        type=float,
+        default=-1.0,
+        metavar="X",
+        help="ignore relative differences up to this, as between machines",
+    )
+    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
+    each = add("run", start, CONFIG.partition("\n")[0])
+    each.description = CONFIG
+    each.add_argument("path", metavar="CONFIG.yaml", type=Path, help="what it runs: it is code")
+    each.add_argument(
+        "overrides", metavar="KEY=VALUE", nargs="*", help="changes, in the grammar of Hydra's"
+    )
+    each.add_argument(
+        "--max-batches", type=int, metavar="N", help="for trials: end each pass after N batches"
+    )
     text = "Kill a script at random moments, start it again, and compare it with a whole run."
     each = add("prove", prove, text)
     each.add_argument("--kills", type=int, default=5, metavar="N", help="how often (%(default)s)")

@@ -28,7 +28,7 @@ SUBJECTS = {
     "metrics": ("Metrics", "metrics"),
     "saving": ("Saving and resuming", "checkpoint preemption"),
     "clusters": ("Clusters", "mirror ray"),
-    "search": ("Finding settings", "search"),
+    "search": ("Finding settings, and configs", "search configs"),
     "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
     "measurements": ("Measurements", "measurements profile time_handlers"),
     "logs": ("Logs", "loggers console_lines progress_bar journal"),

@@ -19,6 +19,7 @@ from .means import mean_over_ranks as mean_over_ranks
 from .means import weight_of as weight_of
 from .moments import Firing as Firing
 from .moments import Moments as Moments
+from .names import advice as advice
 from .names import few as few
 from .outputs import part_of as part_of
 from .seeds import seed_everything as seed_everything

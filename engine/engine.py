@@ -11,7 +11,15 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import inspection, modules, ranks
-from .checks import no_handler, objects_of, refuse_other_process, refuse_samples, warn
+from .checks import (
+    generators_of_run,
+    no_handler,
+    objects_of,
+    refuse_other_process,
+    refuse_samples,
+    script_functions,
+    warn,
+)
 from .data import Along, Feed, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop
@@ -409,10 +417,14 @@ class Engine(Generic[Batch, Output]):
         if under_way.get() is None:
             modules.warn_of_unloaded(self, checkpoint)
         saved = modules.holding_saved(self, checkpoint)
-        with modules.untouched(self.objects, data, seed), saved, self.using(weights or {}):
+        functions = script_functions(engine.process, engine.signals)
+        drawn_from = generators_of_run(self.objects, functions, data)
+        untouched = modules.untouched(self.objects, data, seed, drawn_from)
+        with untouched, saved, self.using(weights or {}):
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
             feed = Feed(data, state, limit, in_step=in_step)
+            feed.named = drawn_from
             try:
                 return Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
             finally:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from . import ranks
-from .checks import attach_checks, check_same_on_ranks
+from . import modules, ranks
+from .checks import attach_checks, check_same_on_ranks, generators_of_run, script_functions
 from .data import Feed, PassEnd
 from .events import Events
 from .explain import advise_on_workers, explain
@@ -77,6 +77,7 @@ class Loop(Generic[Batch, Output]):
             state.epoch_length = feed.length()
             moments.announce(Events.LOADING, state)
             if self._is_done():
+                self._find_generators()
                 feed.put_back(state.control.completed)
                 feed.close()
             else:
@@ -108,6 +109,7 @@ class Loop(Generic[Batch, Output]):
             if self.state.training:
                 self._recall_handlers()
             attach_checks(self.state, self.moments, self.process)
+            self._find_generators()
             feed.take_up()  # after STARTED, whose handlers may draw random numbers
             if self.state.control.in_epoch:
                 self._go_on_inside()
@@ -116,14 +118,26 @@ class Loop(Generic[Batch, Output]):
             feed.put_back()
         except BaseException:
             with suppress(Exception):  # the generator state of a failed device cannot be read
-                feed.leave()
+                self._leave()
             raise
         else:
             # An evaluation can be resumed only if it was saved.
             if self.state.training or self.engine.has_handlers(Events.SAVING):
-                feed.leave()
+                self._leave()
         finally:
             feed.close()
+
+    def _find_generators(self) -> None:
+        """Find what the run draws from, once; for an evaluation, `Engine.evaluate` has done it."""
+        if not self.state.training:
+            return
+        functions = script_functions(self.process, self.moments.signals)
+        self.feed.named = generators_of_run(self.engine.objects, functions, self.feed.data)
+
+    def _leave(self) -> None:
+        """Store the generator states, also of generators that objects have made meanwhile."""
+        self.feed.named |= modules.generators_in(self.engine.objects)
+        self.feed.leave()
 
     def _check_alike(self) -> None:
         """Compare the ranks first, since messages of ranks with different settings do not match."""
@@ -163,7 +177,7 @@ class Loop(Generic[Batch, Output]):
         """Announce the end, and store the generator states for a script that starts again."""
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training:
-            self.state.control.completed = capture_generators(self.feed.data)
+            self.state.control.completed = capture_generators(self.feed.data, self.feed.named)
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
@@ -243,7 +257,7 @@ class Loop(Generic[Batch, Output]):
             self._meet(self.stops)
         if control.saves:
             if self.feed.is_open:
-                self.feed.leave()
+                self._leave()
                 self.feed.warn_of_doubts()
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])

@@ -76,7 +76,7 @@ class Moment:
 
     __slots__ = (
         *("_always", "_entry", "_next", "_outdated", "_timed"),
-        *("due", "first", "last", "signal"),
+        *("due", "failed", "first", "last", "signal"),
     )
 
     def __init__(self, signal: Signal, entry: Callable[[Receiver], Entry]) -> None:
@@ -88,6 +88,7 @@ class Moment:
         """Checks of this run that are called before all handlers."""
         self.last: list[Receiver] = []
         """Checks of this run that are called after all handlers."""
+        self.failed = False  # in `fire_each`: true after a receiver that has failed
         self._next = NEVER
         self.outdate()
         signal.listeners.append(self.outdate)
@@ -116,6 +117,7 @@ class Moment:
             except BaseException as error:
                 error.add_note(f"{self._where(receiver)}, {place(state)}")
                 errors.append(error)
+                self.failed |= not isinstance(error, SystemExit)
         try:
             return errors
         finally:

@@ -62,7 +62,7 @@ OF_ENGINES = {
     "on_event": ON,
     "optimizer": 'engine.objects["optimizer"]',
     "predict": "predict(engine, loader, directory), or engine.evaluate(loader) with a Collect",
-    "prepare": "supervised(model, optimizer, loss_fn), or Update(optimizer)",
+    "prepare": "ranks.prepare(model), then supervised(model, ...) or Update(optimizer)",
     "register_events": "class MyEvents(EventEnum)",
     "remove_event_handler": "engine.off(function)",
     "save_checkpoint": "state.save(reason), with a Checkpoint",

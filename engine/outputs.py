@@ -33,6 +33,8 @@ class Output(NamedTuple):
     """The number of samples, from the input, if there is no target; None to count by the target."""
     parts: Mapping[str, Any] | None = None
     """The parts of the loss by name, means as it is; None if `loss_fn` gave a loss alone."""
+    model_output: Any = None
+    """What the model returned, which the prediction may be a part of; objects in it are None."""
 
 
 def part_of(output: Any, name: str, default: Any = None) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.data import Dataset
 
@@ -89,14 +89,16 @@ class GPT(nn.Module):
         return logits
 
 
-def shard(model: GPT, replicas: int, device: torch.device) -> None:
-    """Give each rank its shards of each block and of the rest."""
-    shape = (replicas, ranks.world_size() // replicas)
-    mesh = init_device_mesh(device.type, shape, mesh_dim_names=("replicas", "shards"))
-    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-    policy = bf16 if device.type == "cuda" else MixedPrecisionPolicy()
-    for part in (*model.blocks, model):
-        fully_shard(part, mesh=mesh, mp_policy=policy)
+def sharding(replicas: int) -> dict[str, Any]:
+    """How the blocks are sharded: in bf16 on GPUs, and in several replicas on a mesh of them."""
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    found: dict[str, Any] = {"shard": "blocks.*"}
+    if device == "cuda":
+        found["mp_policy"] = MixedPrecisionPolicy(torch.bfloat16, reduce_dtype=torch.float32)
+    if replicas > 1:
+        shape = (replicas, ranks.world_size() // replicas)
+        found["mesh"] = init_device_mesh(device, shape, mesh_dim_names=("replicas", "shards"))
+    return found
 
 
 def loss_fn(logits: Tensor, targets: Tensor) -> Tensor:
@@ -119,21 +121,19 @@ def main() -> State[Any, Output]:
     parser.add_argument("--modules", default="*.py", help="of the standard library")
     options = parser.parse_args()
 
-    torch.manual_seed(0)  # the same weights on all ranks, before they are sharded
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")  # of this rank
+    torch.manual_seed(0)
     files = sorted(Path(os.__file__).parent.glob(options.modules))
     text = b"".join(each.read_bytes() for each in files)
     cut = len(text) * 9 // 10
     train_loader = loader(Windows(text[:cut], options.length), options.batch_size, training=True)
     val_loader = loader(Windows(text[cut:], options.length), options.batch_size, training=False)
 
-    model = GPT(options.width, options.layers, options.length).to(device)
-    checkpoint_activations(model, "blocks.*")
-    if ranks.world_size() > 1:
-        shard(model, options.replicas, device)
+    gpt = GPT(options.width, options.layers, options.length)
+    checkpoint_activations(gpt, "blocks.*")
+    model = ranks.prepare(gpt, **sharding(options.replicas))  # in one process it is not sharded
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95))
 
-    engine = supervised(model, optimizer, loss_fn, accumulate=options.accumulate, device=device)
+    engine = supervised(model, optimizer, loss_fn, accumulate=options.accumulate)
     often = Events.STEP_COMPLETED(every=options.every, last=True)
     engine.add(
         ClipGradNorm(1.0),

@@ -10,6 +10,7 @@ from .checkpoint import best as best
 from .checkpoint import checkpoints as checkpoints
 from .checkpoint import every as every
 from .checkpoint import latest as latest
+from .configs import run_config as run_config
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping
 from .fine_tuning import Freeze as Freeze
@@ -30,6 +31,7 @@ from .loggers import CSV as CSV
 from .loggers import Aim as Aim
 from .loggers import ClearML as ClearML
 from .loggers import Comet as Comet
+from .loggers import Fingerprints as Fingerprints
 from .loggers import History as History
 from .loggers import ImageFiles as ImageFiles
 from .loggers import JSONLines as JSONLines

@@ -35,6 +35,9 @@ ONE_FILE_KNOWS = {
     "aim": [],
     "fsspec": [],  # handlers/mirror/store.py imports it by name
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
+    "hydra": ["handlers/configs/run_config.py"],
+    "omegaconf": ["handlers/configs/run_config.py"],
+    "yaml": ["handlers/configs/run_config.py"],
     "optuna": [],  # as handlers/search/optuna_pruning.py
     "ray": [],  # and handlers/ray/report.py do
     "accelerate": [],  # what it and Fabric have prepared is known by its class
@@ -44,6 +47,7 @@ ONE_FILE_KNOWS = {
     "tensorboardX": ["handlers/loggers/event_file.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
+    "pynvml": [],  # handlers/measurements/energy.py imports it by name
     "safetensors": ["handlers/checkpoint/format/tensors.py"],
     "torchmetrics": [],  # metrics are known by what they do
 }
@@ -278,11 +282,13 @@ HARMLESS = {
         "import_module(f'.{name}', package)",
         "import_module(homes[name], package)",
     ],  # of a table in the source
+    "handlers/configs/run_config.py": ["instantiate"],  # a config is code, as a script is
     "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
     "handlers/checkpoint/directory/weights_at.py": ["torch.load", "weights_only"],  # =True
+    "handlers/checkpoint/format/quantized.py": ["import_module(QUANTIZED[name])"],  # of a table
 }
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
-RUNNERS = {"eval", "exec", "compile", "__import__", "load_module", "run_path"}
+RUNNERS = {"eval", "exec", "compile", "__import__", "load_module", "run_path", "instantiate"}
 LOADERS = {"torch.load", "torch.save", "yaml.load", "numpy.load", "np.load", "pandas.read_pickle"}
 
 
@@ -330,6 +336,7 @@ def test_ways_to_run_what_is_read_are_seen():
         *("eval('1')", "run = eval", "exec(text)", "compile(t, '', 'exec')", "__import__(name)"),
         *("importlib.import_module(name)", "getattr(sys, 'modules')['pickle']", "torch.load(f)"),
         *("from importlib import import_module\nimport_module(name)", "yaml.load(f)"),
+        *("hydra.utils.instantiate(config)", "instantiate(config)"),
         *("def f(compile): compile(t)", "run = compile", "numpy.load(f)"),
         *("anything(f, weights_only=False)", "anything(f, allow_pickle=True)"),
     ]

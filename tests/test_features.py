@@ -62,11 +62,11 @@ NAMES |= {"from_lightning": from_lightning}
 HELD_BY = {"engine": camshaft.Engine, "state": camshaft.State, "ranks": camshaft.ranks}
 HELD_BY |= {"Events": camshaft.Events, "Stage": camshaft.Stage}
 PREDICATES = {"every": None, "at": None, "after": None, "last": None, "seconds": None}
-THEIRS = """CosineAnnealingLR DataLoader DistributedDataParallel GanEvents IgniteEvents Memory
-    MulticlassAccuracy ReduceLROnPlateau adamw batch callback checkpoint code config count
-    evaluate_step function handler inputs instantiate lengths loss loss_fn memory mesh model
-    module muon open_board optimizer prepare publish sampler step stream test_loader texts
-    train_loader train_set trial val_loader web weight len print"""
+THEIRS = """CosineAnnealingLR DataLoader DistributedDataParallel Environments GanEvents IgniteEvents
+    Memory MulticlassAccuracy ReduceLROnPlateau adamw batch callback checkpoint code config
+    count evaluate_step function handler inputs instantiate lengths loss loss_fn memory mesh
+    micro model module muon open_board optimizer prepare publish sampler step stream
+    test_loader texts train_loader train_set trial val_loader web weight len print"""
 
 
 def found(node, assigned):

@@ -9,7 +9,8 @@ from camshaft import Engine, Events, __version__
 from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
-COMMANDS = [["inspect"], ["verify"], ["prune"], ["export"], ["report"], ["watch"], ["prove"]]
+COMMANDS = ["inspect", "verify", "prune", "export", "report", "watch", "prove"]
+COMMANDS += ["compare", "run"]
 
 
 def start(*arguments, **options):
@@ -75,7 +76,7 @@ def test_a_wrong_command_line_is_code_2(arguments, capsys):
     assert "usage: camshaft" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", [[], *COMMANDS])
+@pytest.mark.parametrize("command", [[], *([each] for each in COMMANDS)])
 def test_help_tells_the_exit_codes(command, capsys):
     with pytest.raises(SystemExit, match="0"):
         main([*command, "--help"])

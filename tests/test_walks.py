@@ -99,7 +99,7 @@ def test_a_save_of_one_process(processes, tmp_path):
 
 def test_a_save_of_two_ranks(processes, tmp_path):
     for done in processes.run_ranks(2, RANKS, tmp_path / "run", Path(__file__).parent):
-        check(done, files=41, calls=2_400)
+        check(done, files=42, calls=2_400)
 
 
 def check(done, files, calls):

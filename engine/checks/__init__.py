@@ -3,10 +3,10 @@
 from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
 from .attach import attach_checks
-from .changed import Unsaved
+from .changed import Unsaved, script_functions
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
-from .reached import words_in
+from .reached import generators_of_run, words_in
 from .same_on_ranks import check_same_on_ranks
 from .sharded import refuse_wrappers
 
@@ -15,11 +15,13 @@ __all__ = [
     "Unsaved",
     "attach_checks",
     "check_same_on_ranks",
+    "generators_of_run",
     "no_handler",
     "objects_of",
     "refuse_other_process",
     "refuse_samples",
     "refuse_wrappers",
+    "script_functions",
     "warn",
     "warn_if_it_drifts",
     "what_is",

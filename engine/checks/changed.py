@@ -32,7 +32,9 @@ class Unsaved:
         self._state = state
         self._saves = 0
         known = _known(state)
-        found = reached(_functions(state), partial(_is_whole, known))
+        moments = state.control.moments
+        functions = script_functions(state.engine.process, moments.signals if moments else {})
+        found = reached(functions, partial(_is_whole, known))
         prints = {name: _fingerprint(each, known) for name, each in found.items()}
         self._found = {name: (each, prints[name]) for name, each in found.items() if prints[name]}
 
@@ -68,11 +70,12 @@ def _is_whole(known: set[int], thing: Any) -> bool:
     return is_stateful(thing) and not any(id(each) in known for each in _attributes(thing))
 
 
-def _functions(state: State[Any, Any]) -> Iterator[Callable[..., Any]]:
+def script_functions(
+    process: Callable[..., Any], signals: Mapping[Any, Any]
+) -> Iterator[Callable[..., Any]]:
     """The process function, and functions that a script attached, without Camshaft's handlers."""
-    yield state.engine.process
-    moments = state.control.moments
-    for signal in () if moments is None else moments.signals.values():
+    yield process
+    for signal in signals.values():
         for each in signal.receivers.values():
             function = each.function if isinstance(each, Subscription) else each
             owner = type(getattr(function, "__self__", None)).__module__

@@ -6,13 +6,15 @@ import dis
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
+from .. import modules
 from ..explain import ROOMS
+from ..state import generators_of, global_generators, is_generator
 
 DEEPEST = 6
 """The most steps from a function to an object, such as `self.agent.nets["target"]`."""
@@ -56,6 +58,44 @@ def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[
             is_root = any(thing is each for each in roots)
             left += ((*each, depth + 1) for each in _inside(thing, name, is_root))
     return found
+
+
+def generators_of_run(
+    objects: Mapping[str, Any], functions: Iterable[Callable[..., Any]], data: object = None
+) -> dict[str, Any]:
+    """By name: the random generators that objects and their modules hold, and functions reach.
+
+    The functions that read `data` are among these. Left out are the generators of Python, NumPy
+    and torch themselves, and those that `data` holds.
+
+    >>> import random
+    >>> noise = random.Random(1)
+    >>> def step(state, batch):
+    ...     return noise.random()
+    >>> list(generators_of_run({"agent": SimpleNamespace(explore=random.Random(2))}, [step]))
+    ['agent.explore', 'noise']
+    """
+    found = modules.generators_in(objects)
+    seen = set(map(id, (*found.values(), *global_generators(), *generators_of(data))))
+    for function in (*functions, *_reading(data)):  # each by itself: two may use the same name
+        for name, each in reached([function], is_generator).items():
+            if id(each) not in seen:
+                seen.add(id(each))
+                found[name if name not in found else f"{name} {len(found)}"] = each
+    return found
+
+
+def _reading(data: object) -> list[Callable[..., Any]]:
+    """The functions that read data in this process, in which a script may draw random numbers."""
+    if getattr(data, "num_workers", 0):
+        return []
+    dataset, *samplers = (
+        getattr(data, name, None) for name in ("dataset", "sampler", "batch_sampler")
+    )
+    places = [(each, "__iter__") for each in (data, dataset, *samplers)]
+    places += [(dataset, "__getitem__"), (data, "collate_fn")]
+    found = (getattr(thing, name, None) for thing, name in places)
+    return [each for each in found if isinstance(each, FunctionType | MethodType)]
 
 
 def words_in(functions: Iterable[object]) -> set[str]:
@@ -106,7 +146,7 @@ def _called(thing: Any) -> tuple[FunctionType, Any] | None:
 
 
 def _is_of_a_library(function: FunctionType) -> bool:
-    return _is_foreign(function) and function.__module__.partition(".")[0] in FOREIGN
+    return _is_foreign(function) and (function.__module__ or "").partition(".")[0] in FOREIGN
 
 
 def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:
@@ -123,14 +163,16 @@ def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:
             yield each, names[number] if number < len(names) else f"args[{number}]"
         yield from ((each, key) for key, each in thing.keywords.items())
         yield thing.func, name
-    elif isinstance(thing, Mapping) and len(thing) <= WIDEST:
+    elif isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
+        # No other mapping: one that loads its values, such as a file of h5py, would read them.
         yield from ((each, f"{name}[{key!r}]") for key, each in thing.items())
     elif isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
         yield from ((each, f"{name}[{number}]") for number, each in enumerate(thing))
     elif is_root or _is_of_the_script(thing):
         yield from ((each, f"{name}.{key}") for key, each in islice(vars(thing).items(), WIDEST))
         for kind in type(thing).__mro__:  # a method may call any other one
-            yield from ((each, name) for each in vars(kind).values())
+            if kind.__module__.partition(".")[0] not in FOREIGN:
+                yield from ((each, name) for each in vars(kind).values())
 
 
 def _named_by(function: FunctionType) -> Iterator[tuple[Any, str]]:
@@ -140,15 +182,20 @@ def _named_by(function: FunctionType) -> Iterator[tuple[Any, str]]:
             yield cell.cell_contents, name
         except ValueError:  # a cell that is still empty
             continue
-    codes = chain.from_iterable(map(dis.get_instructions, _codes(function.__code__)))
-    names = dict.fromkeys(each.argval for each in codes if each.opname == "LOAD_GLOBAL")
-    for name in names:
+    for name in _globals_in(function.__code__):
         if name in function.__globals__:
             yield function.__globals__[name], name
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
     yield from zip(defaults, arguments[len(arguments) - len(defaults) :], strict=True)
     yield from ((each, name) for name, each in (function.__kwdefaults__ or {}).items())
+
+
+@lru_cache(maxsize=1024)
+def _globals_in(code: CodeType) -> list[str]:
+    """The names of the globals that a function's code reads."""
+    codes = chain.from_iterable(map(dis.get_instructions, _codes(code)))
+    return [*dict.fromkeys(each.argval for each in codes if each.opname == "LOAD_GLOBAL")]
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -83,6 +83,8 @@ class Feed(Generic[Batch]):
         self.data, self.state = data, state
         self.limit, self.repeats = limit, repeats
         self.in_step = in_step or InStep()
+        self.named: dict[str, Any] = {}
+        """The random generators besides the global ones and the data's: the loop finds them."""
         self.is_open = False
         """True while the loop reads epochs."""
         self._cut = limit
@@ -134,9 +136,9 @@ class Feed(Generic[Batch]):
             if not state.control.in_epoch or position.used_up:
                 # The script may pass other data, which keeps the state of its own generators.
                 if len(generators_of(self.data)) != len(position.left.generators):
-                    position.left.generators = capture_generators(self.data).generators
+                    position.left.generators = self._capture().generators
                 self.source.settle(position.told)
-            restore_generators(position.left, self.data)
+            self._restore(position.left)
             position.left = None
 
     def epoch(self) -> Iterator[Batch]:
@@ -190,7 +192,7 @@ class Feed(Generic[Batch]):
             number = 1 if earlier is None else earlier.number + 1
         if state.training:  # an evaluation may share its data set with the training around it
             tell_epoch(self.data, number)
-        rng = capture_generators(self.data)
+        rng = self._capture()
         seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes, position.dealing = self.source.sizes(), self.source.order.dealing()
@@ -199,7 +201,7 @@ class Feed(Generic[Batch]):
         self._has_opened = True
         batches = self._open(position, consumed)
         if consumed:  # reading an iterator again must not draw: it drew these numbers before
-            restore_generators(rng, self.data)
+            self._restore(rng)
         return batches
 
     def reopen_pass(self) -> Iterator[Batch]:
@@ -210,8 +212,8 @@ class Feed(Generic[Batch]):
             return iter(())
         if isinstance(self.data, Iterator) and position.source is self.data:
             return rest_of(self.data)
-        now = capture_generators(self.data)
-        restore_generators(position.rng, self.data)
+        now = self._capture()
+        self._restore(position.rng)
         tell_epoch(self.data, position.number)
         consumed = self._consumed(position)
         if position.source is not None:  # another iterator, in this process
@@ -219,7 +221,7 @@ class Feed(Generic[Batch]):
         batches = self._open(position, consumed)
         position.source = self.data if isinstance(self.data, Iterator) else None
         self._has_opened = True
-        restore_generators(now, self.data)
+        self._restore(now)
         return batches
 
     def put_back(self, rng: Rng | None = None) -> None:
@@ -232,18 +234,18 @@ class Feed(Generic[Batch]):
         is_unread = position is not None and position.number > 0 and not self._has_opened
         if rng is None and not is_unread:
             return
-        rng = rng or capture_generators(self.data)
+        rng = rng or self._capture()
         if position is not None and is_unread:
             tell_epoch(self.data, position.number)
             self.source.settle(position.told)
-        restore_generators(rng, self.data)
+        self._restore(rng)
 
     def leave(self) -> None:
         """Store the states of the random generators, so that the run can continue exactly."""
         if not self.is_open:  # STARTED has failed, and nothing was read
             return
         state, position = self.state, self.position
-        now = capture_generators(self.data)
+        now = self._capture()
         if position is None:
             position = Position(0, state.iteration, now, seed_from(now))
             state.control.position = position
@@ -267,6 +269,12 @@ class Feed(Generic[Batch]):
         self._passes = self._pass = iter(())  # breaks the reference cycle with the generator
         if "source" in vars(self):
             self.source.close()
+
+    def _capture(self) -> Rng:
+        return capture_generators(self.data, self.named)
+
+    def _restore(self, rng: Rng) -> None:
+        restore_generators(rng, self.data, self.named)
 
     def _has_begun(self) -> bool:
         """True if this epoch's pass has begun, even if the run stopped before its first batch."""

@@ -8,8 +8,10 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .evaluation import warn_of_unloaded as warn_of_unloaded
 from .known import all_modules as all_modules
+from .known import generators_in as generators_in
 from .known import is_module as is_module
 from .known import modules_of as modules_of
+from .prepared import moves as moves
 from .prepared import optimizers_in as optimizers_in
 from .prepared import plain_optimizer as plain_optimizer
 from .prepared import refuse_scaling as refuse_scaling

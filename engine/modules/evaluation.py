@@ -10,29 +10,36 @@ from typing import TYPE_CHECKING, Any
 from .. import ranks
 from ..data import is_read
 from ..state import capture_generators, restore_generators, seed_all, seed_of_rank
-from .known import all_modules
+from .known import all_modules, generators_in
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
 
 @contextmanager
-def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None) -> Generator[None]:
+def untouched(
+    objects: Mapping[str, Any],
+    data: object,
+    seed: int | None = None,
+    generators: Mapping[str, Any] | None = None,
+) -> Generator[None]:
     """Put modules into evaluation mode and record no gradients, then restore everything.
 
     Restored are each module's own `training` flag, the gradient mode, and every random number
-    generator, including those inside `data`.
+    generator, including those inside `data` and the objects.
 
     Args:
         objects: The engine's objects, which are or hold modules.
         data: The data that is read inside.
         seed: Seeds the generators inside, except those of `data`; each rank draws its own
             numbers, as by `seed_everything(seed, per_rank=True)`.
+        generators: By name: further generators that are drawn from inside.
     """
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
-    rng = capture_generators(data)
+    named = generators_in(objects) | dict(generators or {})
+    rng = capture_generators(data, named)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
     opened = getattr(data, "_iterator", None)
     is_shared = hasattr(data, "_iterator") and is_read(data)
@@ -47,10 +54,10 @@ def untouched(objects: Mapping[str, Any], data: object, seed: int | None = None)
             yield
     except BaseException:
         with suppress(Exception):  # a failed device must not hide its first error
-            restore_generators(rng, data)
+            restore_generators(rng, data, named)
         raise
     else:
-        restore_generators(rng, data)
+        restore_generators(rng, data, named)
     finally:
         for module, training in zip(modules, flags, strict=True):
             module.training = training

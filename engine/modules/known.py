@@ -1,9 +1,11 @@
-"""The modules that an engine knows: its objects, and modules that these objects hold."""
+"""The modules and random generators that an engine knows: its objects, and what these hold."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
+
+from ..state import own_generators
 
 
 def modules_of(thing: object) -> list[Any]:
@@ -29,6 +31,29 @@ def modules_of(thing: object) -> list[Any]:
 def all_modules(objects: Iterable[object]) -> list[Any]:
     """All modules that these objects are or hold, including their submodules."""
     return [module for each in objects for outer in modules_of(each) for module in outer.modules()]
+
+
+def generators_in(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """By name: the random generators that objects and their modules have as attributes.
+
+    >>> from random import Random
+    >>> from types import SimpleNamespace
+    >>> list(generators_in({"agent": SimpleNamespace(explore=Random(2))}))
+    ['agent.explore']
+    """
+    found: dict[str, Any] = {}
+    for name, thing in objects.items():
+        places = {name: thing}
+        for outer in modules_of(thing):
+            paths = {path: each for path, each in outer.named_modules() if own_generators(each)}
+            if paths:
+                from .wrappers import plain_names  # which needs torch
+
+                plain = plain_names(outer, paths)
+                places |= {f"{name}.{plain[path]}".strip("."): paths[path] for path in paths}
+        for place, each in places.items():
+            found |= {f"{place}.{key}": own for key, own in own_generators(each).items()}
+    return found
 
 
 def is_module(thing: object) -> bool:

@@ -31,6 +31,13 @@ def optimizers_in(optimizer: Any) -> list[Any]:
     return [*getattr(optimizer, "together", (optimizer,))]
 
 
+def moves(scheduler: Any, optimizer: Any) -> bool:
+    """True if a torch scheduler moves an optimizer, or one of several that make one step."""
+    found = optimizers_in(plain_optimizer(optimizer))
+    moved = optimizers_in(plain_optimizer(scheduler.optimizer))
+    return any(one is other for one in found for other in moved)
+
+
 def refuse_scaling(optimizer: Any) -> None:
     """Refuse, for an `Update`, a wrapped optimizer for which the wrapper's library scales losses.
 

@@ -31,6 +31,7 @@ from .groups import (
     world_size,
 )
 from .letters import collected, leave
+from .prepare import prepare
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 from .stops import Stops
@@ -62,6 +63,7 @@ __all__ = [
     "note_failure",
     "on_all_ranks",
     "on_this_rank",
+    "prepare",
     "process_group",
     "rank",
     "rank_zero_first",

@@ -18,6 +18,7 @@ class Alone:
     is_on = False
     handler: str | None = None
     """The running handler that only this rank calls."""
+    was_asked = False  # and has answered as the only rank, since no process group was up
 
 
 def is_distributed() -> bool:
@@ -83,12 +84,17 @@ def all_meet(group: Any = None) -> bool:
 
 def rank(group: Any = None) -> int:
     """This process's number among all ranks, or among the ranks of a process group, from 0."""
-    return int(_torch().get_rank(group)) if is_distributed() else 0
+    return int(_torch().get_rank(group)) if is_distributed() else _alone(0)
 
 
 def world_size(group: Any = None) -> int:
     """How many ranks there are, or how many a process group has."""
-    return int(_torch().get_world_size(group)) if is_distributed() else 1
+    return int(_torch().get_world_size(group)) if is_distributed() else _alone(1)
+
+
+def _alone(number: int) -> int:
+    Alone.was_asked = True
+    return number
 
 
 def local_rank() -> int:
@@ -97,7 +103,7 @@ def local_rank() -> int:
     Most launchers set it in the environment. Without it, the ranks compare the names of their
     machines, so all ranks have to make the first call.
     """
-    return _known().local_rank if is_distributed() else 0
+    return _known().local_rank if is_distributed() else _alone(0)
 
 
 def local_world_size() -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -13,7 +15,7 @@ from uuid import uuid4
 
 from .communication import count
 from .failure import note_failure, write_error_file
-from .groups import is_distributed, local_rank
+from .groups import Alone, is_distributed, local_rank, world_size
 
 PLACE = "camshaft/attempts"
 LAST = 0.1
@@ -53,16 +55,9 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         TimeoutError: Some of the ranks that torchrun started did not come.
         RuntimeError: mpirun has started ranks on several machines without `MASTER_ADDR`.
     """
-    by = None if is_distributed() else launcher()
-    if by is None:
+    if (end := _begin(backend, timeout)) is None:
         yield
         return
-    if backend is None:
-        import torch
-
-        backend = "nccl" if torch.cuda.is_available() else "gloo"
-    end = (_join_by_ignite if by == "Slurm" else _join)(backend, timeout)
-    local_rank()  # cached now, since ignite overwrites it with Slurm's number under any launcher
     try:
         yield
     except BaseException as error:
@@ -75,6 +70,43 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
     # If Python is shutting down by then, the thread aborts the process (SIGABRT, pytorch#190489),
     # and the launcher reports a failed run. torch has no call that waits for these threads.
     time.sleep(LAST)
+
+
+def join_ranks(backend: str | None) -> None:
+    """Join the ranks like `process_group` does, and leave them when the process ends."""
+    was_asked, end = Alone.was_asked, _begin(backend)
+    if end is not None:
+        atexit.register(_end_process, end)
+    if end is not None and was_asked and world_size() > 1:
+        raise RuntimeError(
+            "ranks.prepare(model) joins the ranks, and something before it, such as a loader or a "
+            "seed, was made for one process: call it first, or in `with ranks.process_group():`"
+        )
+
+
+def _end_process(end: Callable[[], None]) -> None:
+    if failure := getattr(sys, "last_value", None):  # it has ended the script
+        try:
+            raise failure
+        except BaseException as error:
+            note_failure(error)
+            write_error_file(error)
+    elif is_distributed():
+        end()  # without a wait for the others, which may need this rank after its sys.exit()
+        time.sleep(LAST)
+
+
+def _begin(backend: str | None, timeout: float | None = None) -> Callable[[], None] | None:
+    """Make the process group if a launcher has started ranks; return the function that leaves."""
+    if is_distributed() or Alone.is_on or (by := launcher()) is None:
+        return None
+    if backend is None:
+        import torch
+
+        backend = "nccl" if torch.cuda.is_available() else "gloo"
+    end = (_join_by_ignite if by == "Slurm" else _join)(backend, timeout)
+    local_rank()  # cached now, since ignite overwrites it with Slurm's number under any launcher
+    return end
 
 
 def _join(backend: str, timeout: float | None) -> Callable[[], None]:

@@ -6,9 +6,13 @@ import logging
 import random
 import struct
 import sys
+from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any
+
+PLAIN: set[type] = {bool, int, float, str, tuple, list, dict, OrderedDict, set, type(None)}
 
 logger = logging.getLogger("camshaft")
 
@@ -27,14 +31,16 @@ class Rng:
     devices: dict[str, Any] = field(default_factory=dict)
     generators: list[Any] = field(default_factory=list)
     """The states of the data's own generators, in the order of `generators_of`."""
+    named: dict[str, Any] = field(default_factory=dict)
+    """By name: the states of generators that objects hold and functions draw from."""
 
     def state_dict(self) -> dict[str, Any]:
         """The states as plain values; `Rng(**saved)` makes an equal `Rng`."""
         return {item.name: getattr(self, item.name) for item in fields(self)}
 
 
-def capture_generators(data: object = None) -> Rng:
-    """Copy the states of Python's, NumPy's and torch's generators, and of generators in `data`."""
+def capture_generators(data: object = None, named: Mapping[str, Any] | None = None) -> Rng:
+    """Copy the states of the generators of Python, NumPy and torch, of the data's, of `named`."""
     rng = Rng(_packed(random.getstate()))
     if numpy := sys.modules.get("numpy"):
         rng.numpy = _plain(numpy.random.get_state(legacy=False))
@@ -46,14 +52,24 @@ def capture_generators(data: object = None) -> Rng:
         if torch.backends.mps.is_available():
             rng.devices["mps"] = _plain(torch.mps.get_rng_state())
     rng.generators = [_read(generator) for generator in generators_of(data)]
+    rng.named = {name: _read(generator) for name, generator in (named or {}).items()}
     return rng
 
 
-def restore_generators(rng: Rng, data: object = None) -> None:
+def restore_generators(
+    rng: Rng, data: object = None, named: Mapping[str, Any] | None = None
+) -> None:
     """Restore every generator to its state at the time of `capture_generators`.
 
-    The data's own generators are left alone, with a warning, if their number has changed.
+    The data's own generators are left alone, with a warning, if their number has changed; so are
+    named ones that are new, and those that are gone.
     """
+    if named is not None and (odd := sorted(named.keys() ^ rng.named.keys())):
+        logger.warning(
+            "the random generators %s cannot be put back: only one of this run and the run that "
+            "was left has them. Make them before the run, under the same names",
+            ", ".join(odd),
+        )
     if len(own := generators_of(data)) != len(rng.generators):
         logger.warning(
             "the data's own random generators cannot be put back: it has %d and had %d. Make them "
@@ -72,6 +88,8 @@ def restore_generators(rng: Rng, data: object = None) -> None:
             torch.mps.set_rng_state(_array(rng.devices["mps"]))
     for generator, state in zip(own, rng.generators, strict=False):
         set_state(generator, state)
+    for name in (named or {}).keys() & rng.named.keys():
+        set_state((named or {})[name], rng.named[name])
 
 
 def _restore_cuda(cuda: Any, devices: dict[str, Any]) -> None:
@@ -123,24 +141,42 @@ def generators_of(data: object) -> list[Any]:
     places.append(batch_sampler)
     if not getattr(data, "num_workers", 0):
         places.append(getattr(data, "dataset", None))
-    found = {id(each): each for place in places for each in own_generators(place)}
+    found = {id(each): each for place in places for each in own_generators(place).values()}
     return list(found.values())
 
 
-def own_generators(thing: object) -> list[Any]:
-    """The generators of torch, NumPy or Python that are attributes of an object."""
-    kinds: tuple[type, ...] = (random.Random,)
-    if numpy := sys.modules.get("numpy"):
-        kinds += (numpy.random.Generator, numpy.random.RandomState)
+def global_generators() -> list[Any]:
+    """The generators of Python, NumPy and torch themselves, as objects."""
+    found = [vars(random)["_inst"]]
     if torch := sys.modules.get("torch"):
-        kinds += (torch.Generator,)
-    values = getattr(thing, "__dict__", {}).values()
+        found.append(torch.default_generator)
+    if numpy := sys.modules.get("numpy"):
+        found.append(vars(numpy.random.mtrand)["_rand"])
+    return found
+
+
+def own_generators(thing: object) -> dict[str, Any]:
+    """By name: the attributes of an object that are generators of torch, NumPy or Python."""
+    values = getattr(thing, "__dict__", {})
+    kinds = set(map(type, values.values()))  # a module has many attributes of few types
+    own = {kind for kind in kinds - PLAIN if _is_kind_of_generator(kind)}
+    return {name: each for name, each in values.items() if type(each) in own} if own else {}
+
+
+def is_generator(thing: object) -> bool:
+    """True for a random generator of torch, NumPy or Python whose state can be read."""
+    return _is_kind_of_generator(type(thing))
+
+
+def _is_kind_of_generator(kind: type) -> bool:
     # Not isinstance: torch.Generator has an __instancecheck__ in Python, which would be slow.
-    return [
-        each
-        for each in values
-        if issubclass(type(each), kinds) and not issubclass(type(each), random.SystemRandom)
-    ]
+    if issubclass(kind, random.Random):
+        return not issubclass(kind, random.SystemRandom)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    return bool(
+        (torch and issubclass(kind, torch.Generator))
+        or (numpy and issubclass(kind, (numpy.random.Generator, numpy.random.RandomState)))
+    )
 
 
 def _read(generator: Any) -> Any:

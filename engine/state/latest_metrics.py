@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Self
 
 from ..names import advice
@@ -22,7 +23,7 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_written", "clock", "iteration", "writes")
+    __slots__ = ("_claimed", "_written", "clock", "iteration", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -33,9 +34,13 @@ class LatestMetrics(dict[str, Any]):
         """The steps that the run has performed, and its current epoch."""
         self._written: dict[str, tuple[int, int, tuple[int, int]]] = {}
         """By name: the number, the iteration and the clock of the latest write."""
+        self._claimed: frozenset[str] = frozenset()
+        """The names that belong to the parts of a loss."""
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
+        if name in self._claimed:
+            raise self._taken(name)
         if getattr(value, "requires_grad", False) is True:
             value = value.detach()
         self.writes = number = self.writes + 1
@@ -46,6 +51,24 @@ class LatestMetrics(dict[str, Any]):
         """Write several metrics, like `dict.update`."""
         for name, value in dict(*args, **kwargs).items():
             self[name] = value
+
+    def claim(self, parts: Mapping[str, Any]) -> None:
+        """Write the parts of a loss, whose names nothing else may write from then on.
+
+        Raises:
+            ValueError: Something else has written one of these names in this iteration.
+        """
+        for name, value in parts.items():
+            if name not in self._claimed and self.is_fresh(name):
+                raise self._taken(name)
+            self.replace(name, value)
+        self._claimed = self._claimed.union(parts)
+
+    def replace(self, name: str, value: Any) -> None:
+        """Write a metric that is what it was under this name, such as its mean; claimed or not."""
+        claimed, self._claimed = self._claimed, frozenset()
+        self[name] = value
+        self._claimed = claimed
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Write a metric if there is none of this name, like `dict.setdefault`."""
@@ -141,6 +164,7 @@ class LatestMetrics(dict[str, Any]):
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from saved values."""
         self.clear()
+        self._claimed = frozenset()
         super().update(saved["values"])
         self.writes = saved["writes"]
         self._written = {}
@@ -154,6 +178,13 @@ class LatestMetrics(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         raise KeyError(self.missing(name))
+
+    def _taken(self, name: str) -> ValueError:
+        return ValueError(
+            f"the metric {name!r} is a part of the loss in this run, and something else writes it "
+            "too, so that one value would replace the other: give the part another name where the "
+            f'loss function returns it, such as "loss_{name}", or rename the other metric'
+        )
 
     def missing(self, name: str) -> str:
         """The message for a metric that does not exist."""

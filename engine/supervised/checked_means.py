@@ -124,7 +124,8 @@ def _names_a_sum(function: Any) -> bool:
         inside = [*function.modules()]
         if any(getattr(each, "reduction", None) == "sum" for each in inside):
             return True
-        functions: list[Any] = [type(each).forward for each in inside]
+        # A class of torch.jit has none that could be read.
+        functions: list[Any] = [getattr(type(each), "forward", None) for each in inside]
     else:
         functions = [function]
     return "sum" in words_in(functions)

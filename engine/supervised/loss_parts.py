@@ -15,8 +15,8 @@ from ..checks import what_is
 Parts = Mapping[str, Tensor | float]
 Loss = Tensor | tuple[Tensor | None, Parts] | Mapping[str, Tensor] | None
 """What a loss function may return: a loss, or one with its parts; None to skip the batch."""
-TAKEN = ("loss", "lr", "grad_norm", "skipped_steps")
-"""What the engine and its usual handlers write into the metrics."""
+TAKEN = ("loss", "lr", "grad_norm", "skipped_steps", "spikes")
+"""What the engine and its usual handlers write into the metrics, some of them rarely."""
 FORMS = (
     "loss_fn(output, target), loss_fn(output, target, batch), or none at all for a model that "
     "computes its loss"

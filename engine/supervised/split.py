@@ -120,17 +120,18 @@ def _in_parts(
                 micro.backward(loss if is_sum else loss * fraction, is_sum=is_sum)
         outputs.append(output)
         fractions.append(fraction)
-    output = _whole(outputs, fractions)
+    samples = common_length(pair)
+    output = _whole(outputs, fractions, [round(each * samples) for each in fractions])
     if output.loss is not None:
         state.metrics["loss"] = output.loss
         if output.parts is not None:
-            state.metrics.update(output.parts)
+            state.metrics.claim(output.parts)
     return output
 
 
-def _whole(outputs: list[Output], fractions: list[float]) -> Output:
+def _whole(outputs: list[Output], fractions: list[float], sizes: list[int]) -> Output:
     """The output of a whole batch, from those of its parts and their fractions of the samples."""
-    losses, predictions, targets, weights, counts, named = zip(*outputs, strict=True)
+    losses, predictions, targets, weights, counts, named, wholes = zip(*outputs, strict=True)
     weight = loss = None
     shares: list[Any] = fractions
     if all(each is not None for each in weights):
@@ -143,14 +144,27 @@ def _whole(outputs: list[Output], fractions: list[float]) -> Output:
     elif any(each is not None for each in losses):
         raise _no_loss_of_a_part()
     samples = None if None in counts else sum(counts)
-    return Output(
-        loss,
-        _joined(predictions, fractions),
-        _joined(targets, fractions),
-        weight,
-        samples,
-        None if loss is None else joined_parts(named, partial(_mean, fractions=shares)),
-    )
+    known: dict[int, Any] = {}
+
+    def join(column: tuple[Tensor, ...]) -> Any:
+        is_number = not column[0].ndim
+        known[id(column[0])] = _mean(column, fractions) if is_number else torch.cat(column)
+        return known[id(column[0])]
+
+    def rows(column: tuple[Tensor, ...]) -> Any:
+        """Like `join`, for a model's whole output: what has no row for each sample is None."""
+        if id(column[0]) in known:  # a part of the prediction
+            return known[id(column[0])]
+        if not column[0].ndim:
+            return _mean(column, shares)
+        have_rows = all(each.shape[:1] == (n,) for each, n in zip(column, sizes, strict=True))
+        return torch.cat(column) if have_rows else None
+
+    prediction, target = _joined(predictions, join), _joined(targets, join)
+    are_alike = len({len(tensors_of(each)) for each in wholes}) == 1
+    whole = _joined(wholes, rows) if are_alike else None
+    parts = None if loss is None else joined_parts(named, partial(_mean, fractions=shares))
+    return Output(loss, prediction, target, weight, samples, parts, whole)
 
 
 def _no_loss_of_a_part() -> ValueError:
@@ -160,11 +174,12 @@ def _no_loss_of_a_part() -> ValueError:
     )
 
 
-def _joined(trees: tuple[Any, ...], fractions: list[float]) -> Any:
+def _joined(trees: tuple[Any, ...], join: Callable[[tuple[Tensor, ...]], Any]) -> Any:
     """Join the tensors of equal structures; other values come from the first structure."""
-    columns = zip(*map(tensors_of, trees), strict=True)
-    joined = iter([torch.cat(c) if c[0].ndim else _mean(c, fractions) for c in columns])
-    return trees[0] if len(trees) == 1 else map_tensors(trees[0], lambda _: next(joined))
+    if len(trees) == 1:
+        return trees[0]
+    joined = iter([*map(join, zip(*map(tensors_of, trees), strict=True))])
+    return map_tensors(trees[0], lambda _: next(joined))
 
 
 def _mean(values: tuple[Any, ...], fractions: list[Any]) -> Any:

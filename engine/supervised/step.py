@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from ..events import Events, Stage
 from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of, parallel_of, unwrap, without_sending_buffers
 from ..outputs import IGNORED, Output, part_of
-from ..state import State
+from ..state import LatestMetrics, State
 from ..update import Update
 from .batch import (
     NEEDS_TARGET,
@@ -40,6 +40,9 @@ from .split import Split
 
 if TYPE_CHECKING:
     from ..engine import Engine
+
+KEPT = (Mapping, list, tuple, str, int, float, type(None))
+"""What a model may return beside tensors and dataclasses, and has no graph of its own."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +89,7 @@ class Supervised:
             return output
         with update.micro_batch(state) as micro:
             if self.split is not None:  # a forward and a backward pass for each part
-                forward = partial(self.forward, self.model, {})
+                forward = partial(self.forward, self.model, None)
                 output = self.split.take(state, pair, forward, micro)
                 micro.count(output.loss, output.weight)
             else:
@@ -103,11 +106,15 @@ class Supervised:
         with mode(), without_sending_buffers(model) if self.is_parallel else nullcontext():
             pair = self.prepare_batch(batch)
             if self.split is not None:
-                return self.split.take(state, pair, partial(self.forward, model, {}))
+                return self.split.take(state, pair, partial(self.forward, model, None))
             return self.forward(model, state.metrics, pair, batch)[1]
 
     def forward(
-        self, model: Module, metrics: dict[str, Any], pair: tuple[Any, Any], batch: Any = None
+        self,
+        model: Module,
+        metrics: LatestMetrics | None,
+        pair: tuple[Any, Any],
+        batch: Any = None,
     ) -> tuple[Tensor | None, Output]:
         """The loss with its graph, and the output; the metric is the loss without its graph."""
         input, target = pair
@@ -157,21 +164,25 @@ class Supervised:
         parts = None
         if loss is not None and type(loss) is not Tensor:
             loss, parts = split_loss(loss)
-        prediction = made.detach() if type(made) is Tensor else _prediction_in(made)
+        if type(made) is Tensor:
+            whole = prediction = made.detach()
+        else:
+            whole, prediction = _without_graphs(made)
         if loss is None:
             if loss_fn is own_loss and torch.is_grad_enabled():  # in training
                 raise lacks_loss(made)
-            return None, Output(None, prediction, target, samples=samples)
+            return None, Output(None, prediction, target, samples=samples, model_output=whole)
         if not (isinstance(loss, Tensor) and loss.ndim == 0):
             raise _not_a_scalar(loss)
-        output = Output(loss.detach(), prediction, target, samples=samples, parts=parts)
+        output = Output(loss.detach(), prediction, target, None, samples, parts, whole)
         if self.sums is not None and self.sums.is_due and not torch.is_grad_enabled():
             self.sums.look(made, target, samples_of(output))
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
-        metrics["loss"] = output.loss
-        if output.parts is not None:
-            metrics.update(output.parts)
+        if metrics is not None:
+            metrics["loss"] = output.loss
+            if output.parts is not None:
+                metrics.claim(output.parts)
         return loss, output
 
     def loss_without_target(self, loss_fn: Callable[[Any, Any], Any], made: Any) -> Any:
@@ -210,7 +221,7 @@ class Supervised:
 
     def loss_again(self, batch: Any) -> Tensor:
         """The loss of a batch with the current weights, for an optimizer with a closure."""
-        loss, _ = self.forward(self.model, {}, self.prepare_batch(batch), batch)
+        loss, _ = self.forward(self.model, None, self.prepare_batch(batch), batch)
         if loss is None:
             raise ValueError("the loss function gave a loss for this batch and then none")
         return loss
@@ -298,7 +309,8 @@ class Supervised:
 
     def mean_loss(self, state: State[Any, Any]) -> None:
         """Replace the last batch's loss by the mean over all batches, on all ranks."""
-        state.metrics.update(mean_over_ranks(state.recall(self, Means).sums))
+        for name, mean in mean_over_ranks(state.recall(self, Means).sums).items():
+            state.metrics.replace(name, mean)
         state.recall(self, Shapes, saved=False).check(state.control.data)
 
 
@@ -306,9 +318,22 @@ def _with_batch(loss_fn: Callable[..., Any], batch: Any, made: Any, target: Any)
     return loss_fn(made, target, batch)
 
 
-def _prediction_in(made: Any) -> Any:
-    """What a model made, or its logits, without graphs."""
-    return map_tensors(part_of(made, "prediction", made), Tensor.detach)
+def _without_graphs(made: Any) -> tuple[Any, Any]:
+    """What a model made, and the prediction in it; an object that may hold a graph becomes None."""
+    part = part_of(made, "prediction", made)
+    prediction = map_tensors(part, Tensor.detach)
+    if part is made:
+        return prediction, prediction
+
+    def bare(each: Any) -> Any:
+        if each is part:
+            return prediction
+        return each.detach() if isinstance(each, Tensor) else None
+
+    def is_leaf(each: Any) -> bool:
+        return each is part or not (isinstance(each, KEPT) or is_dataclass(each))
+
+    return map_tensors(made, bare, is_leaf=is_leaf), prediction
 
 
 def _not_a_scalar(loss: Any) -> ValueError:

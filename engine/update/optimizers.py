@@ -44,6 +44,7 @@ class Optimizers(Optimizer):
             named = {f"optimizer.{number}": each for number, each in enumerate(given)}
         self.named: dict[str, Optimizer] = {}
         """Each by its name among the objects of an engine."""
+        self.defaults: dict[str, Any] = {}  # torch's schedulers look for "momentum" in it
         if not named:
             raise ValueError("no optimizer was given; a list or a dict of them needs at least one")
         owners = dict[int, str]()

@@ -129,6 +129,8 @@ class Update:
         self._gradients = Gradients(optimizer, self.compiled)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
+        self._met_at = 0
+        """The iteration of the first micro-batch, until another one follows."""
         ways = {getattr(each.zero_grad, "__func__", None) for each in optimizers_in(optimizer)}
         is_plain = ways == {Optimizer.zero_grad}
         self._clear = partial(clear, optimizer) if is_plain else optimizer.zero_grad
@@ -191,6 +193,9 @@ class Update:
             return
         if not self._has_met_first:
             self.meet(state, weight, has_loss=loss is not None)
+            self._met_at = state.iteration
+        elif self._met_at:
+            self._warn_of_several(state)
         if state.share != 1:  # ranks hold unlike numbers of samples
             loss, weight, closure = by_share(state.share, loss, weight, closure)
         window = step.windows.get(self)
@@ -299,6 +304,20 @@ class Update:
                     "and the update in `with update.micro_batch(state):`"
                 )
         self._has_met_first = True
+
+    def _warn_of_several(self, state: State[Any, Any]) -> None:
+        """Warn of an iteration with several micro-batches, if a window may be cut at each."""
+        is_again, self._met_at = self._met_at == state.iteration, 0
+        has_last = state.epoch_length is not None or state.max_iterations is not None
+        # A window is this run's own; the iteration may be that of a run that failed.
+        if is_again and has_last and self in state.step_under_way.windows:
+            warn(
+                f"an iteration calls Update(accumulate={self.accumulate}) several times, and in "
+                "the last batch of an epoch each call is a step, since no other batch follows. "
+                "Leave accumulate= out, and let the parts of a step be one micro-batch: `with "
+                "update.micro_batch(state) as micro:`, in it micro.backward(loss) for each part, "
+                "and then micro.count(loss)"
+            )
 
     def _step(
         self,

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
+from ...engine.update import Optimizers
+
 DRIVEN = ("lr", "momentum", "betas")
 """The fields of a parameter group that torch's schedulers move."""
 
@@ -76,7 +78,15 @@ def read(group: dict[str, Any], field: str) -> Any:
 
 
 def group_values(optimizer: Optimizer, field: str, metric: str) -> dict[str, Any]:
-    """A field of each parameter group: as `metric`, or by the groups' names or numbers."""
+    """A field of each parameter group: as `metric`, or by the groups' names or numbers.
+
+    Optimizers of one step have their names in it, as in `"lr/muon"` or `"lr/adamw/0"`.
+    """
+    values = dict[str, Any]()
+    if isinstance(optimizer, Optimizers):
+        for name, each in optimizer.named.items():
+            values |= group_values(each, field, f"{metric}/{name}")
+        return values
     groups = optimizer.param_groups
     if len(groups) == 1:
         return {metric: read(groups[0], field)}

@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, few
 from ...engine.modules import unwrap
 from ..common import module_of
-from .parameter_groups import Pattern, group_name, matches
+from .parameter_groups import Pattern, group_name, matches, spelled
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,8 @@ class Freeze:
                 found.parameters[name] = each, each.requires_grad
         if not found.parameters:
             names = few((repr(name) for name, _ in model.named_parameters()), 8)
-            raise ValueError(f"Freeze({self.name!r}) matches no parameter; there are {names}")
+            given = spelled(self.pattern)
+            raise ValueError(f"Freeze({given!r}) matches no parameter; there are {names}")
         if self.norms:
             norms = (m for name, m in _norms(model) if self._matches_norm(name, m))
             found.norms = [(module, module.training) for module in norms]

@@ -16,6 +16,8 @@ from ..common import Cell, aligned
 DEFAULT = "default"
 Pattern = str | re.Pattern[str] | Callable[[str, Parameter], bool]
 """A glob such as `"backbone.*"`, a compiled regular expression, or a function."""
+TOKEN = re.compile(r"\\(\W)|(\()\?:|(^\^|\$$|\\[AZ])|(?:\\[dw][*+]?|\.[*+])\??")
+"""In a regular expression: an escaped sign, a group, an end, and what stands for any text."""
 
 
 def parameter_groups(
@@ -106,16 +108,16 @@ def _empty(pattern: Pattern, model: Module, named: Mapping[str, Parameter]) -> s
     means = [name for name, each in model.named_parameters() if matches(pattern, name, each)]
     if not means:
         return (
-            f"the pattern {group_name(pattern)!r} matches no parameter; there are "
+            f"the pattern {spelled(pattern)!r} matches no parameter; there are "
             f"{few((repr(name) for name, _ in model.named_parameters()), 8)}"
         )
     if not any(name in named for name in means):
         return (
-            f"all parameters that {group_name(pattern)!r} matches are frozen; drop the pattern, or "
+            f"all parameters that {spelled(pattern)!r} matches are frozen; drop the pattern, or "
             "pass frozen=True to include them because they are to be thawed later"
         )
     return (
-        f"all parameters that {group_name(pattern)!r} matches are taken by patterns before it: "
+        f"all parameters that {spelled(pattern)!r} matches are taken by patterns before it: "
         f"{few(map(repr, means), 8)}; put it first, or drop it"
     )
 
@@ -136,16 +138,25 @@ def matches(pattern: Pattern, name: str, parameter: Parameter) -> bool:
 
 
 def group_name(pattern: Pattern) -> str:
-    """The name of a group of these parameters: `"backbone"` for `"backbone.*"`.
+    r"""The name of a group of these parameters: `"backbone"` for `"backbone.*"`.
+
+    A regular expression is named as the glob that is most like it.
 
     >>> group_name("backbone.*"), group_name("*.bias")
     ('backbone', '*.bias')
+    >>> group_name(re.compile(r"layers\.\d+\.(?:q|v)_proj\..*"))
+    'layers.*.(q|v)_proj'
     """
+    if isinstance(pattern, re.Pattern):
+        pattern = TOKEN.sub(lambda t: t[1] or t[2] or ("" if t[3] else "*"), pattern.pattern)
     if isinstance(pattern, str):
         return pattern.removesuffix(".*") or pattern
-    if isinstance(pattern, re.Pattern):
-        return pattern.pattern
     return getattr(pattern, "__name__", type(pattern).__name__)
+
+
+def spelled(pattern: Pattern) -> str:
+    """The pattern as the user wrote it, for messages; a function's name."""
+    return pattern if isinstance(pattern, str) else getattr(pattern, "pattern", group_name(pattern))
 
 
 def norms_and_biases(name: str, parameter: Parameter) -> bool:

@@ -48,6 +48,8 @@ def _devices() -> str:
 def _commit() -> str:
     """The commit of the script's folder; with `-dirty` if a file was changed since."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if sys.argv and sys.argv[0].endswith(".yaml"):  # of `camshaft run`
+        script = sys.argv[0]
     folder = Path(script).parent if script else Path.cwd()
     command = ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:

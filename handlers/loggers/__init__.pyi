@@ -4,6 +4,7 @@ from ..common import Image as Image
 from ..common import PRCurve as PRCurve
 from ..common import Text as Text
 from .csv_file import CSV as CSV
+from .fingerprints import Fingerprints as Fingerprints
 from .history import History as History
 from .images import ImageFiles as ImageFiles
 from .images import figure as figure

@@ -73,7 +73,7 @@ class RowFile(ABC):
             self._epoch = row.epoch
             refuse_removed(self._descriptor, self.path)
         line = self.line_of(row)  # it may replace this file
-        self._append(line.encode())
+        self.append(line.encode())
 
     def sync(self) -> None:
         """Make all rows survive a crash.
@@ -130,9 +130,10 @@ class RowFile(ABC):
         os.ftruncate(self._descriptor, size)
         self._size = size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":
-            self._append(b"\n")
+            self.append(b"\n")
 
-    def _append(self, data: bytes) -> None:
+    def append(self, data: bytes) -> None:
+        """Write whole lines, or none of them."""
         written = 0
         try:
             while written < len(data):
@@ -170,7 +171,8 @@ class LogsToFile(LogsRows):
             )
         refuse_odd(Path(self.path))
         for name, other in engine.handlers.items():
-            if isinstance(other, LogsToFile) and other is not self and other.path == self.path:
+            place = os.path.abspath(str(getattr(other, "path", "")))
+            if other is not self and place == os.path.abspath(self.path):
                 raise ValueError(
                     f"{name} writes to {self.path} already; give this logger a file of its own"
                 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any, ClassVar, overload
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ..common import AT_EACH_ROW
@@ -23,6 +23,9 @@ class History:
     the run, so a resumed run has the rows of its beginning too. To bound the size of checkpoints,
     only the last `most` rows are kept.
 
+    `history["val/loss"]` is the list of a metric's values. `history["epoch", "val/loss"]` is a list
+    for each name, over the rows that have all of them: `plt.plot(*history["epoch", "val/loss"])`.
+
     Args:
         when: When to make a row, if there is anything new.
         most: The largest number of rows.
@@ -36,6 +39,8 @@ class History:
     >>> state = Engine(train_step, history).run([1, 2], max_epochs=1)
     >>> history.rows[-1]
     {'iteration': 2, 'step': 0, 'epoch': 1, 'loss': 0.5}
+    >>> history["iteration", "loss"]
+    ([1, 2], [1.0, 0.5])
     """
 
     when: EventEnum | Trigger = AT_EACH_ROW
@@ -78,6 +83,27 @@ class History:
                     self.most,
                 )
             del kept.rows[: -self.most]
+
+    @overload
+    def __getitem__(self, names: str) -> list[float]: ...
+    @overload
+    def __getitem__(self, names: tuple[str, ...] | list[str]) -> tuple[list[float], ...]: ...
+    def __getitem__(self, names: str | tuple[str, ...] | list[str]) -> Any:
+        """The values of a metric or clock; of several, a list each, of the rows that have all."""
+        asked = names if isinstance(names, tuple | list) else (names,)
+        rows = [row for row in self.rows if all(name in row for name in asked)]
+        if not rows:
+            known = ", ".join(map(repr, dict.fromkeys(name for row in self.rows for name in row)))
+            raise KeyError(
+                f"no row has {' and '.join(map(repr, asked))}; there is: "
+                f"{known or 'no row yet; a run makes them, on rank 0'} (all rows: history.rows)"
+            )
+        lists = tuple([row[name] for row in rows] for name in asked)
+        return lists[0] if asked is not names else lists
+
+    def __contains__(self, name: object) -> bool:
+        """True if a row has this metric."""
+        return any(name in row for row in self.rows)
 
     def frame(self) -> Any:
         """The rows as a data frame of pandas; a metric that a row lacks is NaN there.

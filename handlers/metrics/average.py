@@ -111,7 +111,10 @@ class Average:
         if state.training:
             state.metrics.written(self.metric)
         for name, mean in mean_over_ranks(average.sums.sums).items():
-            state.metrics[name if state.training else self.metric] = mean
+            if state.training:
+                state.metrics[name] = mean
+            else:
+                state.metrics.replace(self.metric, mean)
 
     @property
     def _written(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import time
@@ -53,7 +54,12 @@ class StopOnSignal:
         signals: The signals; by default SIGTERM, SIGINT and SIGUSR1.
         deadline: Seconds after the first signal at which the process ends in any case, with the
             same exit code. Checkpoints that were complete stay so.
+        wait: Seconds to wait before the exit, when all is saved and closed; `math.inf` waits for
+            another signal. For schedulers that queue a job again only where they ended it, as
+            Slurm may after a preemption. The deadline ends the wait too.
         exit: False to let `run` return, with a `state.stop_reason` such as "SIGTERM".
+        exit_code: The exit code instead of 128 + the signal, for schedulers that queue a job again
+            at a certain code.
         every: Of several ranks, the number of iterations from one question to the next; they also
             ask at the end of each epoch. By default as many as took rank 0 a second lately, at
             most twice as many as the time before; and up to ten seconds where asking takes more
@@ -62,7 +68,8 @@ class StopOnSignal:
 
     Raises:
         TypeError: One of `signals` is not a signal.
-        ValueError: One of `signals` cannot be caught, or the deadline or `every` is not positive.
+        ValueError: One of `signals` cannot be caught, or a number is out of its range; or `wait` or
+            `exit_code` is given with `exit=False`.
 
     >>> StopOnSignal(signal.SIGKILL)
     Traceback (most recent call last):
@@ -72,14 +79,18 @@ class StopOnSignal:
 
     signals: tuple[signal.Signals, ...]
     deadline: float | None
+    wait: float
     exit: bool
+    exit_code: int | None
     every: int | None
 
     def __init__(
         self,
         *signals: signal.Signals,
         deadline: float | None = None,
+        wait: float = 0.0,
         exit: bool = True,
+        exit_code: int | None = None,
         every: int | None = None,
     ) -> None:
         for each in signals:
@@ -97,7 +108,14 @@ class StopOnSignal:
             raise ValueError(f"StopOnSignal(deadline={deadline!r}): needs seconds greater than 0")
         if every is not None and every < 1:
             raise ValueError(f"StopOnSignal(every={every!r}): needs a number of iterations, from 1")
-        vars(self).update(signals=signals or USUAL, deadline=deadline, exit=exit, every=every)
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
+            raise ValueError(f"StopOnSignal(wait={wait!r}): needs seconds, from 0")
+        if exit_code is not None and (type(exit_code) is not int or not 0 <= exit_code <= 255):
+            raise ValueError(f"StopOnSignal(exit_code={exit_code!r}): needs a number from 0 to 255")
+        if not exit and (wait or exit_code is not None):
+            raise ValueError("StopOnSignal(exit=False) never exits; leave wait and exit_code out")
+        vars(self).update(signals=signals or USUAL, deadline=deadline, every=every)
+        vars(self).update(wait=wait, exit=exit, exit_code=exit_code)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Install signal handlers when the run starts, and put the old ones back at its end."""
@@ -114,7 +132,10 @@ class StopOnSignal:
                 "state.interrupt(reason) to stop"
             )
         watch = state.recall(self, partial(SignalWatch, state, self.every), saved=False)
-        watch.open(self.signals, self.deadline)
+        watch.open(self.signals, self.deadline, self.exit_code)
+        if self.wait and (moments := state.control.moments) is not None:
+            pause = partial(self.pause, watch, moments[Events.CLOSED])
+            moments.add_check(Events.CLOSED, pause, last=True)
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).connect(watch.ask_in_time, sender=state)
             for event in AT_THE_END:
@@ -138,8 +159,18 @@ class StopOnSignal:
         # No save follows the last commit point: drop the request, so that no warning comes.
         state.saves[:] = [save for save in state.saves if save != (name, None)]
         if self.exit and state.error is None and state.parent is None:
-            logger.info("exits with %d, as %s asked it to", 128 + number, name)
-            raise SystemExit(128 + number)
+            code = 128 + number if self.exit_code is None else self.exit_code
+            watch.exits = True
+            logger.info("exits with %d, as %s asked it to", code, name)
+            raise SystemExit(code)
+
+    def pause(self, watch: SignalWatch, closed: Any, state: State[Any, Any]) -> None:
+        """Wait before the exit, unless a handler failed, whose error would come too late."""
+        if watch.exits and not closed.failed:
+            end = watch.received_at + (self.deadline or math.inf)
+            seconds = max(0.0, min(self.wait, end - time.monotonic(), 3e7))  # infinity is no sleep
+            logger.info("waits %g seconds before the exit", seconds)
+            time.sleep(seconds)
 
 
 class SignalWatch:
@@ -149,6 +180,7 @@ class SignalWatch:
         self.state = state
         self.received: int | None = None
         """The first signal that this process got."""
+        self.received_at, self.exits = math.inf, False
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
         self.questions = Questions(state, every) if ranks.world_size() > 1 else None
@@ -157,10 +189,12 @@ class SignalWatch:
         self._process = os.getpid()
         self._watchdog: Watchdog | None = None
 
-    def open(self, signals: tuple[signal.Signals, ...], deadline: float | None) -> None:
+    def open(
+        self, signals: tuple[signal.Signals, ...], deadline: float | None, exit_code: int | None
+    ) -> None:
         """Replace the signal handlers of the process."""
         if deadline is not None:
-            self._watchdog = Watchdog(signals, deadline)
+            self._watchdog = Watchdog(signals, deadline, exit_code)
         self._before = {number: signal.getsignal(number) for number in signals}
         for number in signals:
             signal.signal(number, self)
@@ -191,7 +225,7 @@ class SignalWatch:
         if forked or self.received is not None:
             self._give_way(number, forked)
             return
-        self.received = number
+        self.received, self.received_at = number, time.monotonic()
         name = signal.Signals(number).name
         with suppress(OSError):  # print and logging may be in the middle of a line
             os.write(2, f"{name}: stops after this step; a second signal ends it now\n".encode())

@@ -21,9 +21,11 @@ class Watchdog:
     signal handlers run only when the main thread returns from C, and a collective may never return.
     """
 
-    def __init__(self, signals: tuple[signal.Signals, ...], deadline: float) -> None:
+    def __init__(
+        self, signals: tuple[signal.Signals, ...], deadline: float, exit_code: int | None = None
+    ) -> None:
         _mute_children()
-        self._signals, self._deadline = signals, deadline
+        self._signals, self._deadline, self._exit_code = signals, deadline, exit_code
         self._source, self._sink = socket.socketpair()
         self._sink.setblocking(False)
         sink = self._sink.fileno()
@@ -61,7 +63,7 @@ class Watchdog:
             text = f"StopOnSignal: {self._deadline:g} s after the signal, the process is ended\n"
             os.write(2, text.encode())  # the main thread may hold the locks of logging
         finally:
-            os._exit(128 + number)
+            os._exit(128 + number if self._exit_code is None else self._exit_code)
 
 
 def kill_children() -> None:

@@ -1,9 +1,10 @@
-"""`camshaft prove`: kills a script again and again, and compares it with the run of no kill.
+"""`camshaft prove` kills a script again and again, and compares it with the run of no kill.
 
-Imports no torch; tensorboardX, which reads the files of TensorBoard that a trial has written, does.
-`hook.py` and `witness.py` run in the processes of the script.
+`compare.py` says where two runs part. No file here imports torch but `witness.py`, which runs with
+`hook.py` in the processes of the script; tensorboardX, which reads a trial's files, does.
 """
 
+from .compare import compare
 from .prove import prove
 
-__all__ = ["prove"]
+__all__ = ["compare", "prove"]

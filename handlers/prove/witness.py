@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -20,8 +19,8 @@ from torch.utils.data import DataLoader
 
 from ...engine import State
 from ...engine.state import capture_generators, own_generators
+from ..common import PLAIN, digest, generator_digests, is_array, leaves
 
-PLAIN = (bool, int, float, str, bytes, type(None))
 MOST = 3000
 """The most values around a run that are examined."""
 DEPTH = 4
@@ -46,7 +45,7 @@ def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]
             name: {path or "state": digest(each) for path, each in leaves(each.state_dict())}
             for name, each in engine.objects.items()
         },
-        "generators": generators(),
+        "generators": generator_digests(),
         "around": around(state),
         "devices": sorted(devices(engine.objects)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
@@ -54,47 +53,6 @@ def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]
     if event == "save":
         facts["metrics"] = {str(name): digest(each) for name, each in state.metrics.items()}
     return facts
-
-
-def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The values inside nested containers, with where they are."""
-    if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from leaves(each, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple) and any(not isinstance(e, PLAIN) for e in value):
-        for key, each in enumerate(value):
-            yield from leaves(each, f"{path}.{key}" if path else str(key))
-    else:
-        yield path, value
-
-
-def digest(value: Any) -> str:
-    """The checksum of a value's bits; for a short plain value, the value itself."""
-    if isinstance(value, Tensor):
-        local: Tensor = getattr(value, "to_local", lambda: value)().detach().cpu().contiguous()
-        content = local.reshape(-1).view(torch.uint8).numpy().tobytes()
-        return _sum(f"{local.dtype}{tuple(local.shape)}".encode() + content)
-    if _is_array(value):
-        return _sum(f"{value.dtype}{getattr(value, 'shape', '')}".encode() + value.tobytes())
-    text = repr(value)
-    is_short = isinstance(value, (*PLAIN, list, tuple)) and len(text) < 40
-    return text if is_short else _sum(text.encode())
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "dtype") and hasattr(value, "tobytes")
-
-
-def _sum(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
-
-
-def generators() -> dict[str, str]:
-    """Checksums of the global generators of random numbers."""
-    rng = capture_generators()
-    found = {"random": rng.python, "torch": rng.torch, "numpy.random": rng.numpy}
-    found["torch.cuda"] = rng.devices.get("cuda")
-    return {name: digest(each) for name, each in found.items() if each is not None}
 
 
 def devices(objects: Mapping[str, Any]) -> set[str]:
@@ -183,7 +141,7 @@ def _known(state: State[Any, Any]) -> Iterator[Any]:
 
 def _state_of(value: Any) -> str | None:
     """The checksum of a value with its own state; None if it is searched for values or skipped."""
-    if isinstance(value, Tensor) or _is_array(value):
+    if isinstance(value, Tensor) or is_array(value):
         size = value.numel() if isinstance(value, Tensor) else value.size
         return digest(value.reshape(-1)[:: 1 + size // SAMPLE] if size > SAMPLE else value)
     if isinstance(value, PLAIN):

@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, State, Trigger, check_arity
-from ...engine.modules import plain_optimizer
+from ...engine.modules import moves
+from ...engine.update import Optimizers, Update
 from .horizon import Horizon
 from .schedule import Schedule
 from .scheduled import ByUpdates, Scheduled, UpdateScheduler
@@ -100,8 +101,7 @@ def check_scheduler(scheduler: LRScheduler, metric: str | None, field: str) -> N
 def check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
     """Refuse a scheduler of an optimizer that is not the engine's, if the engine has one."""
     known = [each for each in engine.objects.values() if isinstance(each, Optimizer)]
-    optimizer = plain_optimizer(scheduler.optimizer)
-    if known and all(each is not optimizer for each in known):
+    if known and not any(moves(scheduler, each) for each in known):
         raise ValueError(
             f"LRSchedule got a {type(scheduler).__name__} of an optimizer that is not among the "
             "engine's objects, so it would move no rate of this run; make it of the engine's "
@@ -125,9 +125,13 @@ def check_total(total: object, given: object) -> None:
 
 
 def optimizer_of(state: State[Any, Any], given: Optimizer | str | None) -> Optimizer:
-    """The optimizer whose parameter groups the schedule moves."""
-    objects = state.engine.objects
+    """The optimizer whose parameter groups the schedule moves; without a name, all of one step."""
+    objects, handlers = state.engine.objects, state.engine.handlers.values()
     optimizer = objects.get(given or "optimizer") if isinstance(given, str | None) else given
+    if given is None:
+        made = [each.optimizer for each in handlers if isinstance(each, Update)]
+        if len(made) == 1 and isinstance(made[0], Optimizers):
+            return made[0]
     if not isinstance(optimizer, Optimizer):
         if isinstance(given, str) or any(isinstance(each, Optimizer) for each in objects.values()):
             known = [name for name, each in objects.items() if isinstance(each, Optimizer)]

@@ -7,6 +7,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ...engine import State
+from ...engine.modules import optimizers_in
 from ..common import group_values
 from .lr_schedule import LRSchedule
 
@@ -28,7 +29,7 @@ def rates(state: State[Any, Any]) -> dict[str, Any]:
         if schedule.object in objects:
             optimizer = objects[schedule.object].optimizer
             moved |= group_values(optimizer, schedule.field, schedule.written_metric)
-            by_schedules += [optimizer] if schedule.field == "lr" else []
+            by_schedules += optimizers_in(optimizer) if schedule.field == "lr" else []
     for name, optimizer in names.items():
         if all(optimizer is not each for each in by_schedules):
             own = name.removesuffix("optimizer").rstrip("_")

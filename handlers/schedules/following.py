@@ -11,6 +11,7 @@ from typing import Any
 from torch.optim.lr_scheduler import LRScheduler
 
 from ...engine import EventEnum, Events, State
+from ...engine.modules import plain_optimizer
 from ..common import Monitored, group_values
 from .clocks import length_in_steps
 from .horizon import Horizon
@@ -177,16 +178,22 @@ def count_of(scheduler: LRScheduler) -> int:
 def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
     """Refuse schedules of one optimizer that overwrite what another one has set.
 
-    Torch's own schedulers compose: each goes on from the rate that it finds.
+    Torch's own schedulers of the same optimizers compose: each goes on from the rate that it finds.
 
     Raises:
         ValueError: Two move the same values, and one of them is of pieces, or like timm's.
     """
     for (one, first), (other, second) in combinations(schedulers.items(), 2):
         shared = _moved_by(first) & _moved_by(second)
-        if shared and isinstance(first, Scheduled | ByUpdates) | isinstance(
-            second, Scheduled | ByUpdates
-        ):
+        sets = isinstance(first, Scheduled | ByUpdates) or isinstance(second, Scheduled | ByUpdates)
+        own, other_own = (plain_optimizer(each.optimizer) for each in (first, second))
+        if shared and own is not other_own:  # one of them is several optimizers
+            raise ValueError(
+                f"the schedules {one!r} and {other!r} both move {min(shared)!r} of one optimizer, "
+                "and one of them also that of others: give each optimizer a schedule of its own, "
+                "LRSchedule(..., optimizer=<its name>, name=<its name>), or all of them one"
+            )
+        if shared and sets:
             raise ValueError(
                 f"the schedules {one!r} and {other!r} move {min(shared)!r} of one optimizer, and "
                 "one of them sets it whatever the other makes of it: write one schedule of both, "

@@ -136,7 +136,7 @@ class Horizon:
 
 def update_of(state: State[Any, Any], optimizer: Optimizer) -> Update | None:
     """The engine's `Update` that steps an optimizer, if the engine knows it."""
-    optimizer = plain_optimizer(optimizer)
+    optimizer, *_ = optimizers_in(plain_optimizer(optimizer))
     updates = (each for each in state.engine.handlers.values() if isinstance(each, Update))
     for each in updates:
         if any(one is optimizer for one in optimizers_in(each.optimizer)):

@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
-from ...engine.modules import plain_optimizer
+from ...engine.modules import moves, plain_optimizer
 from ..common import Monitored, advance, write
 from .build import (
     Given,
@@ -76,7 +76,8 @@ class LRSchedule:
             and `"scheduler"`, or for another field `"<field>"` and `"<field>_scheduler"`.
         field: What pieces move: `"lr"`, `"weight_decay"`, `"momentum"`, `"betas.0"`.
         optimizer: The optimizer of a schedule that is built when the run starts, or its name in
-            `engine.objects`, `"optimizer"` by default.
+            `engine.objects`, `"optimizer"` by default. Where several optimizers make one step, the
+            default is all of them, each by the factor of its own rate.
         horizon: The optimizer steps of the whole run, for a schedule that is built when the run
             starts: where an iteration makes several steps, or not each one makes a step. By
             default each batch makes one, or each `accumulate` batches.
@@ -223,8 +224,7 @@ class LRSchedule:
         found, objects = list[LRSchedule](), state.engine.objects
         for each in state.engine.handlers.values():
             if isinstance(each, LRSchedule) and (each is self or each.object in objects):
-                other = optimizer if each is self else objects[each.object].optimizer
-                found += [each] if plain_optimizer(other) is plain_optimizer(optimizer) else []
+                found += [each] if each is self or moves(objects[each.object], optimizer) else []
         return found
 
     def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:

@@ -14,6 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ...engine import Engine, Events, Subscription
+from ...engine.checks import generators_of_run, script_functions
 from ...engine.modules import optimizers_in, weights_of
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
@@ -60,7 +61,7 @@ def as_before(engine: Engine[Any, Any], data: object, *others: Optimizer) -> Gen
         ValueError: The engine has no module among its objects.
     """
     _check(engine, data)
-    undo = [*_objects(engine, others), *_data(data)]
+    undo = [*_objects(engine, others), *_data(data), _generators(engine, data)]
 
     def go_back() -> None:
         for each in undo:
@@ -118,12 +119,18 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[
 
 
 def _data(data: object) -> Iterator[Undo]:
-    """Attributes and random generators of a loader, its samplers and its data set."""
+    """Attributes of a loader, its samplers and its data set."""
     batch_sampler = getattr(data, "batch_sampler", None)
     parts = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
     for part in [*parts, batch_sampler, getattr(batch_sampler, "sampler", None)]:
         yield from _attributes(part)
-    yield partial(restore_generators, capture_generators(data), data)
+
+
+def _generators(engine: Engine[Any, Any], data: object) -> Undo:
+    """All random generators: the global ones, the data's, and the run's own."""
+    functions = script_functions(engine.process, engine.signals)
+    named = generators_of_run(engine.objects, functions, data)
+    return partial(restore_generators, capture_generators(data, named), data, named)
 
 
 def _attributes(thing: Any) -> Iterator[Undo]:

@@ -25,7 +25,8 @@ def process(state, batch):
 
 engine = Engine(process, Checkpoint(directory / "run", resume=True), StopAfter(seconds=65))
 stopped = engine.run(range(20), max_epochs=3).iteration
-engine = Engine(process, Checkpoint(directory / "run", resume=True), StopOnSignal())
+engine = Engine(process, Checkpoint(directory / "run", resume=True))
+engine.add(StopOnSignal(wait=0.2, exit_code=99))
 if rank == 1:  # when the ranks have asked each other, so that iteration 9 is to be the last
 
     @engine.on(Events.ITERATION_COMPLETED(at=8), stage=Stage.REPORT)

@@ -184,6 +184,24 @@ def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp
     assert json_rows(tmp_path) == json_rows(forty_steps[0])
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
+def test_with_muon_killed_in_mid_epoch_it_carries_on_to_the_same_bits(processes, tmp_path):
+    short = ("--muon", "--max-steps", 24, "--every", 6, *SHORT[2:])
+    whole = processes.run(CHAR_GPT, "--directory", tmp_path / "whole", *short)
+    parts = tmp_path / "parts"
+    with processes.start(CHAR_GPT, "--directory", parts, *short) as process:
+        while not [*parts.glob("iteration-*12")] and process.poll() is None:  # that of step 6
+            time.sleep(0.005)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    saved = checkpoints(parts)[-1].manifest
+    assert saved.step < 24  # the epoch has some 400
+    assert processes.run(CHAR_GPT, "--directory", parts, *short).stdout == whole.stdout
+    check_equal(parts, tmp_path / "whole")
+    last = json_rows(parts)[-1]
+    assert (last["step"], last["lr/muon"] / last["lr/adamw"]) == (24, pytest.approx(0.02 / 3e-3))
+
+
 @pytest.mark.slow
 def test_with_ten_images_of_each_digit_the_thawed_body_reaches_80_percent(processes):
     result = processes.run(EXAMPLES / "fine_tuning.py")
@@ -279,6 +297,8 @@ def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline
         ("digits", "--max-epochs=1"),
         ("fine_tuning", "--max-epochs=1"),
         ("gan", "--max-epochs=1"),
+        pytest.param("grpo", "--max-steps=8", marks=pytest.mark.slow),
+        ("ppo", "--rollouts=2"),
         ("preemptible", "--max-epochs=1"),
         ("reinforce", "--max-epochs=1"),
         ("word_language_model", "--max-epochs=1"),

@@ -28,7 +28,7 @@ name = torch.cuda.get_device_name() if there else ""
 print(json.dumps([torch.__version__, there, name]))
 """
 NEEDED = ("pytest", "pytest_timeout", "hypothesis", "psutil", "blinker", "ignite", "tensorboardX")
-NEEDED += ("torchmetrics", "safetensors", "tqdm")
+NEEDED += ("torchmetrics", "safetensors", "tqdm", "pynvml")
 SETTINGS = {
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",  # the same bits again
     "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # a process may look for devices and then be forked

@@ -16,6 +16,20 @@ def test_ddp_and_fsdp_with_one_rank_resume_to_the_last_bit(device, run_script, p
     assert said == {"backend": backend, "ddp": [True, 6, 6], "fsdp": [True, 6, 6]}
 
 
+def test_the_script_of_one_process_is_that_of_a_rank_on_its_device(device, run_script, processes):
+    store = processes.rank_store()
+    env = {
+        **processes.rank_environment(store, 0, 1),
+        **{"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"},
+    }
+    alone, rank = (
+        json.loads(run_script("prepared.py", env=each).splitlines()[-1]) for each in ((), env)
+    )
+    assert (alone[0], rank[0]) == (False, True)
+    assert alone[1:] == rank[1:]
+    assert [where for where, _ in alone[1:]] == ["cpu" if device.type == "cpu" else "cuda:0"]
+
+
 @pytest.mark.slow
 def test_ranks_that_see_one_device_each_use_it(processes):
     """As under Slurm with a GPU for each task, where every one of them is number 0."""

@@ -1,10 +1,13 @@
 """The pages for people who come from another library: both scripts run, and end alike."""
 
+import hashlib
 import re
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from camshaft.handlers import checkpoints
 
 HERE = Path(__file__).parent
 PAGES = HERE.parents[1] / "docs" / "migrate"
@@ -56,6 +59,23 @@ def test_both_scripts_of_a_page_end_with_the_same_weights(processes, name, tmp_p
     theirs, ours = (ended(processes, name, who, tmp_path) for who in ("theirs", "ours"))
     assert len(ours) == 1
     assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "directory"),
+    [("accelhydra", "train.yaml", "experiments/digits"), ("pymarlin", "config.yaml", "outputs")],
+)
+def test_the_config_of_a_page_is_the_run_of_its_script(
+    processes, tmp_path, name, config, directory
+):
+    page = (PAGES / f"{name}.md").read_text()
+    for file, text in re.findall(r'```\w+ title="(.+?)"\n(.*?)```', page, re.DOTALL):
+        (tmp_path / file).write_text(text)
+    command = "from camshaft.__main__ import main\nraise SystemExit(main())"
+    processes.run(command, "run", config, cwd=tmp_path)
+    by_config = checkpoints(tmp_path / directory).latest().state_dict("model").values()
+    found = hashlib.sha256(b"".join(each.numpy().tobytes() for each in by_config)).hexdigest()
+    assert ended(processes, name, "ours", tmp_path) == [f"weights {found}"]
 
 
 @pytest.mark.slow

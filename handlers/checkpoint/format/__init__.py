@@ -31,6 +31,7 @@ from .pieces import (
     table_as_tree,
     table_of_tree,
 )
+from .quantized import flattened, is_quantized
 from .retention import Best, Keep, best, every, keep_of, latest
 from .tensors import (
     DTYPES,
@@ -72,8 +73,10 @@ __all__ = [
     "best",
     "decode",
     "every",
+    "flattened",
     "info_of",
     "installed_versions",
+    "is_quantized",
     "keep_of",
     "latest",
     "layout",

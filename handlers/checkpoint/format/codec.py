@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
 from ...files import DEEPEST, LONGEST
+from .quantized import flattened, is_quantized, unflattened
 from .tensors import DTYPES
 
 if TYPE_CHECKING:
@@ -156,6 +157,10 @@ class Encoder:
             tag, tensor = "!ndarray", self._from_numpy(numpy.array(value), path)
         elif torch and numpy and isinstance(value, numpy.generic):
             tag, tensor = "!scalar", self._from_numpy(numpy.array(value), path)
+        elif is_quantized(value):
+            inner, rest = flattened(value)
+            tensors = {name: self._array(each, f"{path}.{name}") for name, each in inner.items()}
+            return {"!quantized": [type(value).__name__, tensors, rest]}
         else:
             raise self._refuse(path, f"a {type(value).__module__}.{type(value).__qualname__}")
         order = _order(tensor) if self._once is not None else []
@@ -176,6 +181,12 @@ class Encoder:
 
     def _put_shards(self, tensor: Any, path: str) -> str:
         local = tensor.to_local()
+        if is_quantized(local):
+            raise TypeError(
+                f"{_join(self.owner, path)} is an {type(local).__name__} of torchao on shards, "
+                "which a checkpoint holds on one process and under DDP only; with shards, take an "
+                "optimizer of torch.optim, such as AdamW"
+            )
         if str(local.dtype) not in DTYPES or any(each.is_partial() for each in tensor.placements):
             raise self._refuse(
                 path, f"a tensor of {local.dtype}, distributed as {tensor.placements}"
@@ -331,6 +342,11 @@ def _permuted(given: Any, tensors: LookedUp) -> Any:
     return value.transpose(places) if hasattr(value, "tobytes") else value.permute(places)
 
 
+def _quantized(given: Any, tensors: LookedUp) -> Any:
+    name, inner, rest = _list(given)
+    return unflattened(name, _decode(inner, tensors), rest)
+
+
 def _sequence(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
     return kind(_decode(item, tensors) for item in _list(items))
 
@@ -360,6 +376,7 @@ DECODERS: dict[str, Callable[[Any, LookedUp], Any]] = {
     "!ndarray": lambda name, tensors: tensors[name].numpy(),
     "!media": _medium,
     "!permuted": _permuted,
+    "!quantized": _quantized,
     "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],
     **{tag: partial(_sequence, kind) for kind, tag in SEQUENCES.items()},
     **{tag: partial(_mapping, kind) for kind, tag in MAPPINGS.items()},

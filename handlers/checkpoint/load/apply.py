@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ....engine import State, ranks
+from ....engine.modules import moves
 from ...common import advance, fields_of
 from ...files import printable, printable_lines
 from ..directory import saved_at
@@ -142,7 +143,7 @@ def take_rates(
     Raises:
         ValueError: The optimizer has another number of groups.
     """
-    schedules = [e for e in kept if isinstance(e, LRScheduler) and e.optimizer is optimizer]
+    schedules = [e for e in kept if isinstance(e, LRScheduler) and moves(e, optimizer)]
     for fields in map(fields_of, schedules):
         for group, saved_group in zip(optimizer.param_groups, saved, strict=True):
             group.update(_moved(saved_group, fields))

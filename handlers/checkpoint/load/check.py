@@ -245,7 +245,8 @@ def _of_generators(rng: Rng) -> Iterator[str]:
     set_state(random.Random(), rng.python)
     if rng.torch is not None:
         set_state(torch.Generator(), rng.torch)
-    for state in (rng.numpy, *rng.generators):
+    yield from _kinds("the named generators", {}, rng.named)
+    for state in (rng.numpy, *rng.generators, *rng.named.values()):
         if isinstance(state, dict):
             yield from _of_numpy(state)
 

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ....engine import Engine
+from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from .check import (
     has_groups,
@@ -290,7 +291,7 @@ class LoadPlan:
             own, there = len(optimizer.param_groups), len(saved["param_groups"])
             for schedule, each in _schedules(self.engine.objects).items():
                 is_loaded = schedule in self.saved.objects and schedule not in self.anew
-                if own != there and each.optimizer is optimizer and is_loaded:
+                if own != there and moves(each, optimizer) and is_loaded:
                     yield (
                         f"{name!r} begins anew with {own} groups, and its schedule {schedule!r} is "
                         f"of {there}: let it begin anew too, reset={[*self.reset, schedule]}"
@@ -313,7 +314,11 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
     changed = set(changed)
     found = []
     for name, scheduler in _schedules(objects).items():
-        of_optimizer = [key for key, each in objects.items() if each is scheduler.optimizer]
+        of_optimizer = [
+            key
+            for key, each in objects.items()
+            if isinstance(each, Optimizer) and moves(scheduler, each)
+        ]
         if isinstance(scheduler, ReduceLROnPlateau):
             continue
         if not any(is_of(name, key) or _moves(scheduler, key, of_optimizer) for key in changed):
@@ -321,7 +326,7 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
         sharing = [
             other
             for other, each in _schedules(objects).items()
-            if each.optimizer is scheduler.optimizer
+            if moves(scheduler, each.optimizer)
             and not {*fields_of(each)}.isdisjoint(fields_of(scheduler))
         ]
         if len(sharing) > 1:

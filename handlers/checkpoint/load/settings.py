@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import label
-from ....engine.modules import HIDDEN
+from ....engine.modules import HIDDEN, moves
 from ....engine.supervised import Supervised
-from ....engine.update import Update
+from ....engine.update import Optimizers, Update
 from ...common import given
 
 PROGRESS = frozenset(
@@ -45,8 +45,10 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(each, LRScheduler):
             own = dict(_of_schedule(each.state_dict()))
             # An optimizer that is among the objects has the rates.
-            if any(each.optimizer is other for other in objects.values()):
+            if any(isinstance(o, Optimizer) and moves(each, o) for o in objects.values()):
                 own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
+            if isinstance(each.optimizer, Optimizers):  # whose groups it knows by their order
+                own["optimizers"] = [*each.optimizer.named]
         else:
             continue
         found[f"{name}.class"] = type(each).__name__
@@ -60,6 +62,8 @@ def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
     for name, each in handlers.items():
         if isinstance(each, Update):
             found[f"{name}.{ACCUMULATE}"] = each.accumulate
+            if isinstance(each.optimizer, Optimizers):  # norms are summed in their order
+                found[f"{name}.optimizers"] = [*each.optimizer.named]
         elif isinstance(each, Supervised):
             found[f"supervised.{LOSS}"] = label(each.loss_fn)
     return found

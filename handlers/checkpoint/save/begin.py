@@ -20,7 +20,7 @@ from ....engine.modules import all_modules, optimizers_in
 from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ..directory import checkpoints, set_aside
-from ..format import Encoder, Keep, decode, keep_of
+from ..format import Encoder, Keep, decode, flattened, is_quantized, keep_of
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
@@ -232,6 +232,8 @@ def _inner(own: Any) -> Iterator[tuple[str, Any]]:
 def _items(value: Any) -> list[tuple[Any, Any]]:
     if isinstance(value, Mapping):
         return [*value.items()]
+    if is_quantized(value):
+        return [*flattened(value)[0].items()]
     return [*enumerate(value)] if isinstance(value, list | tuple) else []
 
 

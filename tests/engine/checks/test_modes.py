@@ -218,3 +218,13 @@ def test_a_model_that_begins_in_evaluation_mode_is_told_of_unless_the_step_sets_
 
     objects = {"model": model, "teacher": teacher.requires_grad_(False)}
     Engine(Agent().step, objects=objects).run(BATCHES, max_epochs=2)
+
+
+def test_a_step_of_code_without_a_module_trains():
+    model = make()
+    scope = {"update": Update(sgd(model)), "model": model}
+    code = "def step(state, batch): update(state, (model(batch[0]) - batch[1]).square().mean())"
+    exec(code, scope)  # as a notebook server or a configuration may do
+    assert scope["step"].__module__ is None
+    engine = Engine(scope["step"], scope["update"], objects={"model": model})
+    assert engine.run(BATCHES, max_epochs=1).step == 3

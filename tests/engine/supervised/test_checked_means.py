@@ -121,6 +121,21 @@ def test_the_check_of_a_sum_draws_no_number_and_does_not_touch_the_output():
     assert drawn[0][1] == pytest.approx(6 * drawn[1][1])
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_scripted_loss_is_checked_by_its_reduction(reduction):
+    scripted = torch.jit.script(torch.nn.MSELoss(reduction=reduction))
+    model = torch.nn.Linear(2, 1)
+    data = [(torch.ones(4, 2), torch.ones(4, 1))]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        engine = supervised(model, torch.optim.SGD(model.parameters()), scripted)
+        assert engine.run(data, max_epochs=1).step == 1
+        expected = mse_loss(model(data[0][0]), data[0][1], reduction=reduction).item()
+        assert engine.evaluate(data).metrics["loss"].item() == pytest.approx(expected)
+    assert ["is a sum" in str(each.message) for each in told] == [True] * (reduction == "sum")
+
+
 def test_a_loss_that_remembers_is_not_called_again():
     class Centers(torch.nn.Module):
         def __init__(self):

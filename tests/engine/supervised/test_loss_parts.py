@@ -1,11 +1,21 @@
 """Losses in parts, and loss functions that are given the batch."""
 
+import json
+
 import pytest
 import torch
 from torch.nn.functional import mse_loss
 
 from camshaft import Events, Update, supervised
-from camshaft.handlers import Checkpoint, Validate
+from camshaft.handlers import (
+    Average,
+    Checkpoint,
+    History,
+    Metrics,
+    NonFiniteGuard,
+    Throughput,
+    Validate,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 SIZES = (7, 7, 3)
@@ -129,11 +139,146 @@ def test_a_resumed_run_has_the_same_parts(tmp_path):
     assert run("cut", 3) == run("whole", 3)
 
 
-@pytest.mark.parametrize("name", ["loss", "lr", "grad_norm", "val/fit", ""])
+KILLED = """
+import os, signal, sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from camshaft import Events, supervised
+from camshaft.handlers import Checkpoint, JSONLines, Validate
+
+directory, kill = sys.argv[1], int(sys.argv[2])
+generator = torch.Generator().manual_seed(3)
+data = TensorDataset(*(torch.randn(19, n, generator=generator) for n in (3, 1)))
+torch.manual_seed(0)
+model = torch.nn.Linear(3, 1)
+
+
+def loss_fn(output, target, batch):
+    fit, size = (output - target).square().mean(), output.square().mean()
+    return fit + 0.5 * size, {"fit": fit, "size": size, "first": batch[0][0, 0]}
+
+
+engine = supervised(model, torch.optim.Adam(model.parameters()), loss_fn)
+engine.add(
+    Validate(DataLoader(data, 4), when=Events.ITERATION_COMPLETED(every=3)),
+    Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=2), resume=True),
+    JSONLines(directory + "/rows.jsonl", when=Events.ITERATION_COMPLETED),
+)
+if kill:
+    end = Events.ITERATION_COMPLETED(at=kill)
+    engine.on(end)(lambda state: os.kill(os.getpid(), signal.SIGKILL))
+engine.run(DataLoader(data, 4, shuffle=True), max_epochs=3)
+"""
+
+
+def test_killed_in_mid_epoch_and_run_again_it_has_the_same_rows(processes, tmp_path):
+    processes.run(KILLED, tmp_path / "whole", 0)
+    for kill in (7, 13):
+        processes.run(KILLED, tmp_path / "parts", kill, code=-9)
+    processes.run(KILLED, tmp_path / "parts", 0)
+    rows, expected = (
+        (tmp_path / name / "rows.jsonl").read_text().splitlines() for name in ("parts", "whole")
+    )
+    assert rows == expected
+    assert len(rows) == 15
+    assert {"fit", "size", "first", "val/fit", "val/size"} < json.loads(rows[-1]).keys()
+
+
+@pytest.mark.parametrize("name", ["loss", "lr", "grad_norm", "spikes", "val/fit", ""])
 def test_a_name_that_is_taken_is_refused(name):
     engine, _ = build(lambda *pair: (alone(*pair), {name: 1.0}))
     with pytest.raises(ValueError, match="give another"):
         engine.run(batches(), max_epochs=1)
+
+
+def own(state):
+    state.metrics["fit"] = 1.0
+
+
+def averages():
+    return Metrics({"fit": mse_loss})
+
+
+@pytest.mark.parametrize(
+    ("attach", "where"),
+    [
+        (lambda engine: engine.on(Events.ITERATION_COMPLETED)(own), "own"),
+        (lambda engine: engine.on(Events.ITERATION_STARTED)(own), "engine.process"),
+        (lambda engine: engine.on(Events.STEP_COMPLETED(at=5))(own), "own"),
+        (lambda engine: engine.on(Events.COMPLETED)(own), "own"),
+        (lambda engine: engine.add(averages()), "Metrics.compute"),
+    ],
+    ids=["each iteration", "before", "later", "at the end", "handler"],
+)
+def test_a_name_that_something_else_writes_too_is_an_error_in_the_second_write(attach, where):
+    engine, _ = build(fit_and_size)
+    attach(engine)
+    with pytest.raises(ValueError, match="'fit' is a part of the loss in this run") as caught:
+        engine.run(batches(), max_epochs=2)
+    assert '"loss_fit"' in str(caught.value)
+    assert any(where in note or "process function" in note for note in caught.value.__notes__)
+
+
+def test_a_handler_that_writes_with_its_rows_meets_a_part_of_its_name():
+    engine, _ = build(lambda *pair: (alone(*pair), {"step_time": 1.0}))
+    engine.add(Throughput(), History(when=Events.ITERATION_COMPLETED(every=2)))
+    with pytest.raises(ValueError, match="'step_time' is a part of the loss") as caught:
+        engine.run(batches(), max_epochs=1)
+    assert "Throughput.write" in caught.value.__notes__[0]
+
+
+def test_an_evaluation_whose_metric_has_the_name_of_a_part_is_refused():
+    engine, _ = build(fit_and_size)
+    engine.add(Metrics({"size": mse_loss}, training=False), Validate(batches()))
+    with pytest.raises(ValueError, match="'size' is a part of the loss"):
+        engine.run(batches(), max_epochs=1)
+
+
+def test_a_part_keeps_its_name_after_a_resume(tmp_path):
+    def run(epochs, *handlers):
+        engine, _ = build(fit_and_size)
+        engine.add(Checkpoint(tmp_path, resume=True), *handlers)
+        return engine.run(batches(), max_epochs=epochs)
+
+    run(1)
+    assert run(2).iteration == 6
+    with pytest.raises(ValueError, match="'fit' is a part of the loss"):
+        run(3, averages())
+
+
+def test_a_name_is_free_where_no_batch_has_the_part():
+    engine, _ = build(alone)
+    engine.on(Events.ITERATION_COMPLETED)(own)
+    assert engine.run(batches(), max_epochs=1).metrics["fit"] == 1.0
+
+
+def test_a_value_from_before_the_first_batch_does_not_take_the_name():
+    engine, _ = build(fit_and_size)
+    engine.on(Events.STARTED)(own)
+    assert engine.run(batches(), max_epochs=1).metrics["fit"] != 1.0
+
+
+def test_a_step_that_is_tried_again_writes_its_parts_again():
+    def sometimes(output, target):
+        loss, parts = fit_and_size(output, target)
+        calls.append(len(calls))
+        return loss * (torch.nan if len(calls) == 2 else 1.0), parts
+
+    calls = []
+    engine, _ = build(sometimes)
+    state = engine.add(NonFiniteGuard("retry")).run(batches(), max_epochs=1)
+    assert len(calls) > state.step
+
+
+def test_a_mean_of_a_part_is_written_beside_it_and_is_that_of_an_evaluation():
+    engine, _ = build(fit_and_size)
+    engine.add(Average("fit"), Validate(batches()))
+    plain, _ = build(fit_and_size)
+    plain.add(Validate(batches()))
+    metrics = engine.run(batches(), max_epochs=2).metrics
+    expected = plain.run(batches(), max_epochs=2).metrics
+    assert metrics["val/fit"].item() == pytest.approx(expected["val/fit"].item(), rel=1e-15)
+    assert metrics["fit/epoch"] != metrics["fit"]
 
 
 @pytest.mark.parametrize(
@@ -213,3 +358,51 @@ def test_ranks_have_the_mean_over_all_samples(processes):
     same = (4 * squares[4] + 2 * squares[2]) / 6
     for result in processes.run_ranks(2, MEANS_ON_RANKS):
         assert f"MEANS {loss} {same}" in result.stdout
+
+
+MEANS_OF_WRAPPED = """
+import sys
+import torch
+from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from camshaft import ranks, supervised
+from camshaft.handlers import Validate
+
+init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1)).double()
+if sys.argv[1] == "ddp":
+    model = DistributedDataParallel(model)
+elif ranks.world_size() > 1:
+    fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+
+
+def loss_fn(output, target):
+    kept = target > 0
+    fit, size = ((output - target).square() * kept).sum() / kept.sum(), (output * kept).sum()
+    return fit + size / kept.sum(), {"fit": fit, "size": size / kept.sum()}
+
+
+generator = torch.Generator().manual_seed(1)
+options = {"generator": generator, "dtype": torch.float64}
+batches = [(torch.randn(n, 3, **options), torch.randn(n, 1, **options)) for n in (6, 4, 6, 2)]
+own = batches[ranks.rank() :: ranks.world_size()]
+weight = {"samples": None, "targets": lambda output: (output.target > 0).sum()}[sys.argv[2]]
+engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.0), loss_fn, weight=weight)
+metrics = engine.add(Validate(own)).run(own, max_epochs=1).metrics
+for name in ("loss", "fit", "size"):
+    print("MEAN", name, f"{float(metrics['val/' + name]):.12f}")
+destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("wrapper", ["ddp", "fsdp2"])
+@pytest.mark.parametrize("weight", ["samples", "targets"])
+def test_wrapped_models_on_two_ranks_have_the_means_of_one_process(processes, wrapper, weight):
+    (alone,) = processes.run_ranks(1, MEANS_OF_WRAPPED, wrapper, weight)
+    means = [line for line in alone.stdout.splitlines() if line.startswith("MEAN")]
+    assert len(means) == 3
+    for result in processes.run_ranks(2, MEANS_OF_WRAPPED, wrapper, weight):
+        assert [each for each in result.stdout.splitlines() if each.startswith("MEAN")] == means

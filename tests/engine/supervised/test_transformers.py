@@ -123,3 +123,18 @@ def test_their_classifier_can_have_another_loss():
     assert engine.run(batches, max_epochs=1).metrics["loss"].item() == pytest.approx(
         expected.item()
     )
+
+
+@pytest.mark.parametrize("split", [None, 1])
+def test_all_that_their_model_returned_is_in_the_output_but_its_cache(split):
+    (batch,) = texts(12, 3)
+    model = llama()
+    model.config.use_cache = model.config.output_hidden_states = True
+    state = train(model, weight=count_next_tokens, split=split).run([batch], max_epochs=1)
+    made = state.output.model_output
+    assert type(made).__name__ == "CausalLMOutputWithPast"
+    assert made.logits is state.output.prediction
+    assert torch.allclose(made.loss, state.output.loss.float())
+    assert [each.shape for each in made.hidden_states] == [(2, 12, 8)] * 2
+    assert made.past_key_values is None
+    assert not any(each.requires_grad for each in (made.loss, *made.hidden_states))

@@ -5,9 +5,15 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import StepLR
+from torch.optim.lr_scheduler import (
+    ChainedScheduler,
+    ExponentialLR,
+    OneCycleLR,
+    ReduceLROnPlateau,
+    StepLR,
+)
 
-from camshaft import Engine, Events, Update, supervised
+from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.handlers import (
     Checkpoint,
     ClipGradNorm,
@@ -15,6 +21,7 @@ from camshaft.handlers import (
     LRSchedule,
     NonFiniteGuard,
     SpikeGuard,
+    Validate,
     find_lr,
 )
 from camshaft.handlers.schedules import linear, warmup
@@ -41,6 +48,15 @@ def made(kind=None):
     kind = kind or getattr(torch.optim, "Muon", None)  # since torch 2.9
     kind = kind or partial(torch.optim.SGD, momentum=0.9)
     return model, kind(matrices, lr=0.02), torch.optim.AdamW(others, lr=0.01)
+
+
+def made_engine():
+    model, *optimizers = made()
+    return model, optimizers, LOSS
+
+
+class OtherEvents(EventEnum):
+    STEPPED = "stepped"
 
 
 def numbers(model):
@@ -119,11 +135,158 @@ def test_each_of_several_optimizers_has_its_name_and_its_schedules():
     assert are_equal(numbers(again), weights)
 
 
-def test_a_schedule_that_does_not_say_which_of_several_optimizers_is_refused():
+CHAINED = partial(StepLR, step_size=3)
+PLATEAU = partial(ReduceLROnPlateau, factor=0.5, patience=0, threshold=0.5)
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [CHAINED, lambda each: ChainedScheduler([StepLR(each, 2), ExponentialLR(each, 0.9)])],
+)
+def test_one_schedule_of_all_optimizers_moves_each_as_one_of_its_own_would(schedule):
     model, *optimizers = made()
-    engine = supervised(model, optimizers, LOSS).add(LRSchedule(linear()))
+    engine = supervised(model, optimizers, LOSS).add(LRSchedule(schedule))
+    state = engine.run(BATCHES, max_epochs=2)
+    assert are_equal(numbers(model), by_hand(schedule=schedule)[0])
+    assert list(engine.objects) == ["model", "optimizer.0", "optimizer.1", "scheduler"]
+    assert {"lr/optimizer.0", "lr/optimizer.1"} < state.metrics.keys()
+
+
+def test_pieces_of_one_schedule_are_factors_of_the_rate_of_each_optimizer():
+    model, first, second = made()
+    engine = supervised(model, {"muon": first, "adamw": second}, LOSS)
+    rates = []
+    engine.on(ITERATION)(
+        lambda state: rates.append([state.metrics[f"lr/{name}"] for name in ("muon", "adamw")])
+    )
+    pieces = warmup(2).then(linear())
+    engine.add(LRSchedule(pieces)).run(BATCHES, max_epochs=1)
+    assert rates == [[0.02 * factor, 0.01 * factor] for factor in pieces.factors(7)]
+
+
+def test_a_schedule_by_a_metric_lowers_the_rates_of_all_optimizers():
+    model, first, second = made()
+    engine = supervised(model, {"muon": first, "adamw": second}, LOSS)
+    engine.add(Validate(BATCHES), LRSchedule(PLATEAU, metric="val/loss"))
+    metrics = engine.run(BATCHES, max_epochs=4).metrics
+    assert metrics["lr/muon"] == 2 * metrics["lr/adamw"] < 0.02
+
+
+def test_a_scheduler_of_torch_may_be_made_of_all_optimizers():
+    model, *optimizers = made()
+    update = Update(optimizers)
+    engine = supervised(model, update, LOSS).add(LRSchedule(CHAINED(update.optimizer)))
+    engine.run(BATCHES, max_epochs=2)
+    assert are_equal(numbers(model), by_hand(schedule=CHAINED)[0])
+
+
+def test_a_momentum_that_not_all_optimizers_have_is_no_field_of_one_schedule():
+    model, *optimizers = made()
+    cycle = partial(OneCycleLR, max_lr=0.1, total_steps=14)
+    engine = supervised(model, optimizers, LOSS).add(LRSchedule(cycle))
+    with pytest.raises(ValueError, match="must support momentum"):
+        engine.run(BATCHES, max_epochs=2)
+    engine = supervised(model, optimizers, LOSS).add(LRSchedule(linear(), field="betas.0"))
+    with pytest.raises(ValueError, match=r"field='betas.0': the parameter groups only have"):
+        engine.run(BATCHES, max_epochs=2)
+
+
+def test_a_schedule_of_all_optimizers_beside_one_of_one_of_them_is_refused():
+    model, *optimizers = made()
+    engine = supervised(model, optimizers, LOSS).add(
+        LRSchedule(CHAINED), LRSchedule(CHAINED, optimizer="optimizer.0", name="first")
+    )
+    with pytest.raises(ValueError, match=r"both move 'lr' of one optimizer, and one of them also"):
+        engine.run(BATCHES, max_epochs=1)
+    engine = supervised(*made_engine()).add(
+        LRSchedule(linear()),
+        LRSchedule(linear(), optimizer="optimizer.1", name="decay", field="weight_decay"),
+    )
+    assert "weight_decay/decay" in engine.run(BATCHES, max_epochs=1).metrics
+
+
+def test_a_schedule_of_all_optimizers_is_of_one_update():
+    model, first, second = made()
+    both = {"optimizer.0": first, "optimizer.1": second}
+    updates = [Update([first]), Update([second], event=OtherEvents.STEPPED)]
+
+    def process(state, batch):
+        for update in updates:
+            update(state, LOSS(model(batch[0]), batch[1]))
+
+    engine = Engine(process, *updates, LRSchedule(linear()), objects={"model": model, **both})
     with pytest.raises(RuntimeError, match=r"'optimizer.0', 'optimizer.1'; each has a schedule"):
         engine.run(BATCHES, max_epochs=1)
+    engine = Engine(process, *updates, objects={"model": model, **both})
+    engine.add(LRSchedule(linear(), optimizer=updates[0].optimizer))
+    state = engine.run(BATCHES, max_epochs=1)
+    assert state.metrics["lr/optimizer.0"] < 0.02
+    assert second.param_groups[0]["lr"] == 0.01
+
+
+@pytest.mark.parametrize("stop", [1, 5, 9])
+@pytest.mark.parametrize("schedule", [warmup(2).then(linear()), PLATEAU], ids=["pieces", "plateau"])
+def test_a_run_with_one_schedule_of_all_optimizers_resumes_to_the_same_bits(
+    tmp_path, stop, schedule
+):
+    metric = "loss" if schedule is PLATEAU else None
+    when = STEP if metric else None
+
+    def engine(*handlers):
+        model, first, second = made()
+        return model, supervised(model, {"muon": first, "adamw": second}, LOSS).add(
+            LRSchedule(schedule, metric=metric, when=when), *handlers
+        )
+
+    model, plain = engine()
+    expected = plain.run(BATCHES, max_epochs=2).metrics
+    _, begun = engine(Checkpoint(tmp_path, resume=True))
+    begun.on(ITERATION(at=stop))(lambda state: state.interrupt("leaves"))
+    begun.run(BATCHES, max_epochs=2)
+    again, resumed = engine(Checkpoint(tmp_path, resume=True))
+    assert resumed.run(BATCHES, max_epochs=2).metrics == expected
+    assert are_equal(numbers(again), numbers(model))
+
+
+def test_a_resume_refuses_optimizers_in_another_order_which_a_schedule_of_all_goes_by(tmp_path):
+    def run(names, **options):
+        model, *optimizers = made()
+        both = dict(zip(("muon", "adamw"), optimizers, strict=True))
+        engine = supervised(model, {name: both[name] for name in names}, LOSS)
+        engine.add(LRSchedule(linear()), Checkpoint(tmp_path, resume=True, **options))
+        if names[0] == "muon":
+            engine.on(ITERATION(at=5))(lambda state: state.interrupt("leaves"))
+        return engine.run(BATCHES, max_epochs=2).metrics
+
+    run(("muon", "adamw"))
+    with pytest.raises(ValueError, match=r"scheduler.optimizers: \['muon', 'adamw'\] in the check"):
+        run(("adamw", "muon"))
+    with pytest.raises(ValueError, match="scheduler.optimizers"):
+        run(("adamw", "muon"), override=["Update.optimizers"])
+    both = ["Update.optimizers", "scheduler.optimizers"]
+    metrics = run(("adamw", "muon"), override=both)
+    assert metrics["lr/adamw"] == pytest.approx(0.01 / 14)
+    assert metrics["lr/muon"] == pytest.approx(0.02 / 14)
+
+
+def test_another_rate_of_one_optimizer_is_told_and_taken_by_the_schedule_of_all(tmp_path):
+    def run(rate, stop=None, **options):
+        model, first, second = made()
+        second.param_groups[0]["lr"] = rate
+        engine = supervised(model, {"muon": first, "adamw": second}, LOSS)
+        engine.add(LRSchedule(linear()), Checkpoint(tmp_path, resume=True, **options))
+        if stop is not None:
+            engine.on(ITERATION(at=stop))(lambda state: state.interrupt("leaves"))
+        return engine.run(BATCHES, max_epochs=2).metrics
+
+    run(0.01, stop=5)
+    with pytest.raises(
+        ValueError, match=r"adamw\.lr: 0\.01 in the checkpoint -> 0\.05 in the script"
+    ):
+        run(0.05)
+    metrics = run(0.05, override=["adamw.lr"])
+    assert metrics["lr/adamw"] == pytest.approx(0.05 / 14)
+    assert metrics["lr/muon"] == pytest.approx(0.02 / 14)
 
 
 @pytest.mark.parametrize("stop", [1, 5, 9])
@@ -142,7 +305,7 @@ def test_a_run_of_several_optimizers_resumes_to_the_same_bits(tmp_path, stop, ac
     plain.run(BATCHES, max_epochs=2)
     handlers = NonFiniteGuard("skip"), SpikeGuard("rewind"), Checkpoint(tmp_path, resume=True)
     _, begun = engine(*handlers)
-    begun.on(ITERATION(at=stop))(lambda state: state.stop("leaves", resumable=True))
+    begun.on(ITERATION(at=stop))(lambda state: state.interrupt("leaves"))
     begun.run(BATCHES, max_epochs=2)
     again, resumed = engine(*handlers)
     state = resumed.run(BATCHES, max_epochs=2)
@@ -286,3 +449,57 @@ def test_several_optimizers_are_compiled_each_by_itself():
     weights, _ = by_hand(limit=0.5, kind=torch.optim.SGD)
     for own, expected in zip(numbers(model), weights, strict=True):
         torch.testing.assert_close(own, expected)
+
+
+ON_RANKS = """
+import sys
+import torch
+from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+from camshaft import Events, ranks, supervised
+from camshaft.handlers import Checkpoint, ClipGradNorm, LRSchedule, Validate
+from camshaft.handlers.schedules import cosine, warmup
+
+init_process_group("gloo")
+mse = torch.nn.functional.mse_loss
+
+
+def run(directory, wrap, stop=None):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2))
+    if wrap == "fsdp2":
+        fully_shard(model, mesh=init_device_mesh("cpu", (2,)))
+    else:
+        model = DistributedDataParallel(model)
+    matrices = [each for each in model.parameters() if each.ndim == 2]
+    others = [each for each in model.parameters() if each.ndim < 2]
+    optimizers = {
+        "matrices": torch.optim.SGD(matrices, lr=0.1, momentum=0.9),
+        "others": torch.optim.AdamW(others, lr=0.01),
+    }
+    generator = torch.Generator().manual_seed(ranks.rank())
+    pairs = [[torch.randn(4, n, generator=generator) for n in (3, 2)] for _ in range(7)]
+    engine = supervised(model, optimizers, mse, accumulate=2)
+    engine.add(ClipGradNorm(0.5), LRSchedule(warmup(2).then(cosine())), Validate(pairs))
+    engine.add(Checkpoint(directory, resume=True))
+    if stop is not None:
+        engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.interrupt("leaves"))
+    return {name: float(each) for name, each in engine.run(pairs, max_epochs=2).metrics.items()}
+
+
+for wrap in ("ddp", "fsdp2"):
+    whole = run(sys.argv[1] + wrap + "-whole", wrap)
+    run(sys.argv[1] + wrap, wrap, stop=4)
+    assert run(sys.argv[1] + wrap, wrap) == whole
+    assert abs(whole["lr/matrices"] / whole["lr/others"] - 10) < 1e-9, whole
+destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_on_two_ranks_one_schedule_of_all_optimizers_resumes_to_the_same_metrics(
+    processes, tmp_path
+):
+    processes.run_ranks(2, ON_RANKS, f"{tmp_path}/")

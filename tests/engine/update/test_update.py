@@ -403,3 +403,55 @@ def test_a_step_is_skipped_where_its_gradients_are_judged_and_nowhere_else(event
     with pytest.raises(RuntimeError, match=r"skip_step\(\) has no gradients to discard here"):
         engine.run([1.0, 1.0, 1.0], max_epochs=1)
     assert weight == 1
+
+
+def test_several_micro_batches_of_one_batch_are_told_since_the_last_batch_cuts_their_windows():
+    weight, optimizer = one_weight()
+
+    def four(update):
+        return Engine(lambda state, batch: [update(state, weight * 1.0) for _ in range(4)], update)
+
+    with pytest.warns(UserWarning, match=r"calls Update\(accumulate=2\) several times") as told:
+        state = four(Update(optimizer, accumulate=2)).run([1, 2, 3], max_epochs=2)
+    assert len(told) == 1
+    assert state.step == 2 * (2 + 2 + 4)
+    # Where a last batch is not known, no window is cut.
+    assert four(Update(optimizer, accumulate=2)).run(iter([1, 2, 3]), max_epochs=1).step == 6
+    assert four(Update(optimizer)).run([1, 2, 3], max_epochs=1).step == 12
+
+
+@pytest.mark.parametrize("is_sum", [False, True])
+def test_parts_of_micro_batches_make_the_same_steps_in_every_batch_as_a_loop(is_sum):
+    data = [torch.randn(size, 2) for size in (8, 8, 5)]
+
+    def script():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(2, 1).double()
+        return model, torch.optim.SGD(model.parameters(), 0.1)
+
+    model, optimizer = script()
+    update = Update(optimizer)
+
+    def two_epochs(state, batch):
+        for _ in range(2):
+            with update.micro_batch(state) as micro:
+                for part in batch.double().split(2):
+                    errors = model(part).square()
+                    loss = errors.sum() if is_sum else errors.sum() / len(batch)
+                    micro.backward(loss, is_sum=is_sum)
+                micro.count(loss, weight=len(batch) if is_sum else None)
+
+    state = Engine(two_epochs, update, objects={"model": model}).run(data, max_epochs=1)
+    assert state.step == 6
+    by_hand, optimizer = script()
+    for batch in data:
+        for _ in range(2):
+            optimizer.zero_grad()
+            for part in batch.double().split(2):
+                errors = by_hand(part).square()
+                (errors.sum() if is_sum else errors.sum() / len(batch)).backward()
+            if is_sum:
+                for each in by_hand.parameters():
+                    each.grad *= 1 / len(batch)
+            optimizer.step()
+    assert all(map(torch.equal, model.parameters(), by_hand.parameters()))

@@ -12,6 +12,7 @@ from camshaft import Engine, Events, supervised
 from camshaft.handlers import (
     Checkpoint,
     Freeze,
+    History,
     JSONLines,
     LRSchedule,
     Validate,
@@ -167,7 +168,7 @@ def test_evaluation_leaves_it_as_it_is():
 
 def test_mistakes_are_told_before_anything_runs():
     engine, *_ = script(Freeze("backbon.*"))
-    with pytest.raises(ValueError, match=r"Freeze\('backbon'\) matches no parameter; there are"):
+    with pytest.raises(ValueError, match=r"Freeze\('backbon\.\*'\) matches no parameter;"):
         engine.run(BATCHES, max_epochs=1)
     with pytest.raises(ValueError, match=r"Freeze\(object='model'\).* its modules are none"):
         Engine(lambda state, batch: None, Freeze("a")).run([1], max_epochs=1)
@@ -197,7 +198,7 @@ def test_the_first_pattern_that_matches_takes_a_parameter_and_the_rest_are_the_d
     groups = parameter_groups(model, patterns)
     assert names_in(model, groups) == {
         "biases": ["backbone.0.bias", "backbone.1.bias", "head.bias"],
-        r"backbone\..*": ["backbone.0.weight", "backbone.1.weight"],
+        "backbone": ["backbone.0.weight", "backbone.1.weight"],
         "default": ["head.weight"],
     }
     optimizer = torch.optim.AdamW(groups, lr=0.1)
@@ -229,9 +230,9 @@ def test_shared_parameters_are_in_one_group():
 @pytest.mark.parametrize(
     ("patterns", "message"),
     [
-        ({"backbon.*": {}}, "'backbon' matches no parameter; there are 'backbone.0.weight'"),
-        ({"*": {}, "head.*": {}}, "all .* 'head' matches are taken by patterns before it"),
-        ({"frozen.*": {}}, "all .* 'frozen' matches are frozen; .* frozen=True"),
+        ({"backbon.*": {}}, r"'backbon\.\*' matches no parameter; there are 'backbone.0.weight'"),
+        ({"*": {}, "head.*": {}}, "all .* 'head.*' matches are taken by patterns before it"),
+        ({"frozen.*": {}}, "all .* 'frozen.*' matches are frozen; .* frozen=True"),
         ({"head.*": {"name": "default"}}, "two groups have one name"),
     ],
 )
@@ -290,8 +291,41 @@ def test_a_glob_a_regular_expression_and_a_function_mean_whole_names():
     assert norms_and_biases("norm.weight", Parameter(torch.zeros(2)))
 
 
-def test_groups_are_called_by_what_they_are():
-    names = [
-        group_name(each) for each in ("backbone.*", "*", ".*", re.compile("a+"), norms_and_biases)
-    ]
-    assert names == ["backbone", "*", ".*", "a+", "norms_and_biases"]
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("backbone.*", "backbone"),
+        ("*", "*"),
+        (".*", ".*"),
+        (norms_and_biases, "norms_and_biases"),
+        (re.compile(r"backbone\..*"), "backbone"),
+        (re.compile("backbone.layer1.*"), "backbone.layer1*"),
+        (re.compile(r"^layers\.[0-3]\..*$"), "layers.[0-3]"),
+        (re.compile(r"\w+\.(?:weight|bias)"), "*.(weight|bias)"),
+        (re.compile(r"layers\.\d+\.attention\..*"), "layers.*.attention"),
+        (re.compile(r".*?\.bias\Z"), "*.bias"),
+        (re.compile(re.escape("head.0-1.weight")), "head.0-1.weight"),
+        (re.compile("a+"), "a+"),
+        (re.compile(".*"), "*"),
+        (re.compile(r"a\\.+"), "a\\*"),
+    ],
+    ids=str,
+)
+def test_groups_have_names_that_people_can_read(pattern, name):
+    assert group_name(pattern) == name
+    assert Freeze(pattern).name == name
+
+
+def test_a_regular_expression_gives_a_metric_a_readable_name_and_is_shown_whole_in_errors():
+    model = SmallNet()
+    groups = parameter_groups(model, {re.compile(r"backbone\.\d+\..*"): {"lr": 0.01}})
+    optimizer = torch.optim.SGD(groups, lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    history = History(when=Events.ITERATION_COMPLETED)
+    engine.add(history).run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
+    assert history["lr/backbone.*"] == [0.01]
+    with pytest.raises(ValueError, match=r"'encoder\\\\\.\.\*' matches no parameter"):
+        parameter_groups(model, {re.compile(r"encoder\..*"): {}})
+    alike = {re.compile(r"\w+\.weight"): {}, re.compile(r".*\.weight"): {}}
+    with pytest.raises(ValueError, match=r"two groups have one name: .*; give one of them another"):
+        parameter_groups(model, alike)

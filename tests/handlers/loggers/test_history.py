@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from camshaft import Engine, Events
+from camshaft import Engine, Events, Stage
 from camshaft.handlers import Checkpoint, History, JSONLines
 
 EACH = Events.ITERATION_COMPLETED
@@ -34,6 +34,41 @@ def test_a_frame_has_a_column_for_each_clock_and_metric():
     assert list(frame.columns) == ["iteration", "step", "epoch", "loss", "rare"]
     assert frame["loss"].tolist() == [row["loss"] for row in history.rows]
     assert frame["rare"].isna().all()
+
+
+def test_a_name_gives_its_values_and_several_names_the_rows_that_have_all_of_them():
+    history = History(when=EACH)
+    engine = Engine(train_step, history)
+
+    @engine.on(Events.EPOCH_COMPLETED, stage=Stage.MEASURE)
+    def validate(state):
+        state.metrics["val/loss"] = 1.0 / state.epoch
+
+    engine.run(range(3), max_epochs=2)
+    assert history["loss"] == [float(torch.tensor(1 / n)) for n in range(1, 7)]
+    assert history["val/loss"] == [1.0, 0.5]
+    assert history["epoch", "val/loss"] == ([1, 2], [1.0, 0.5])
+    assert history["iteration", "loss"] == ([*range(1, 7)], history["loss"])
+    assert history[("val/loss",)] == history[["val/loss"]] == ([1.0, 0.5],)
+    assert math.isnan(history["rare"][0])
+    assert ("val/loss" in history, "val/los" in history, None in history) == (True, False, False)
+
+
+def test_a_name_that_no_row_has_is_an_error_that_lists_those_there_are():
+    history = History(when=EACH)
+    with pytest.raises(KeyError, match="no row has 'loss'; there is: no row yet; .* on rank 0"):
+        history["loss"]
+    Engine(train_step, history).run(range(3), max_epochs=1)
+    with pytest.raises(KeyError, match="no row has 'los'; there is: 'iteration', .*, 'loss'"):
+        history["los"]
+    history.rows.append({"val/loss": 1.0})
+    with pytest.raises(KeyError, match="no row has 'loss' and 'val/loss'; there is"):
+        history["loss", "val/loss"]
+    for nonsense in (0, None, ("loss", 1)):
+        with pytest.raises(KeyError, match=r"no row has .*all rows: history\.rows"):
+            history[nonsense]
+    with pytest.raises(KeyError, match=r"all rows: history\.rows"):
+        list(history)
 
 
 @pytest.mark.parametrize("stop_at", [1, 3, 5])

@@ -1,6 +1,7 @@
 """Running means of metrics, totals, and what an interrupted run measures with."""
 
 import gc
+import io
 import json
 import math
 
@@ -17,6 +18,7 @@ from camshaft.handlers import (
     EarlyStopping,
     JSONLines,
     Metrics,
+    ProgressBar,
     Totals,
     Validate,
 )
@@ -73,6 +75,34 @@ def test_an_epoch_begins_anew_and_one_that_is_cut_short_has_a_mean_too():
     state = engine.run(data, max_iterations=3)
     assert seen == [2.0]
     assert state.metrics["loss/epoch"] == 1.0
+
+
+@pytest.mark.parametrize("stop_at", [None, 1, 3, 4, 6])
+def test_written_at_each_iteration_it_is_the_mean_since_the_epoch_began(stop_at, paused):
+    by_hand, seen = [], []
+    for _ in range(2):
+        total = samples = 0.0
+        for loss, n in BATCHES:
+            total, samples = total + loss * n, samples + n
+            by_hand.append(total / samples)
+
+    def engine():
+        engine = engine_of(Average("loss", weight=by_samples, when=ALWAYS), number=float)
+        engine.on(ALWAYS)(lambda state: seen.append(state.metrics["loss/epoch"]))
+        return engine
+
+    state = paused(engine(), BATCHES, stop_at) if stop_at else None
+    engine().run(BATCHES, max_epochs=2, state=state)
+    assert seen == by_hand
+
+
+def test_a_progress_bar_shows_the_mean_since_the_epoch_began():
+    file = io.StringIO()
+    engine = engine_of(Average("loss", weight=by_samples, when=ALWAYS), number=float)
+    engine.add(ProgressBar("loss/epoch", interval=1e-9, file=file))
+    engine.run([(1.0, 1), (2.0, 1), (6.0, 1)], max_epochs=2)
+    shown = [line.rpartition("loss/epoch=")[2].strip("]") for line in file.getvalue().split("\n")]
+    assert [each for each in shown if each] == ["1", "1.5", "3", "3"] * 2
 
 
 @given(st.lists(st.tuples(st.floats(-100, 100), st.integers(1, 9)), min_size=1), st.integers(1, 5))

@@ -1,5 +1,6 @@
 """Stops by signals: in this process where it survives, in others where it does not."""
 
+import math
 import os
 import signal
 import threading
@@ -169,6 +170,66 @@ def test_the_exit_code_tells_the_signal(number, code):
     exits(engine, "abc", 1, code)
 
 
+@pytest.mark.parametrize("code", [0, 99, 255])
+def test_one_may_choose_the_exit_code_also_of_a_run_that_is_over(code, tmp_path):
+    for when in (Events.ITERATION_COMPLETED(at=2), Events.CLOSED):
+        engine = Engine(lambda state, batch: None, StopOnSignal(exit_code=code))
+        engine.on(when, stage=Stage.MEASURE)(kill)
+        exits(engine, "abc", 1, code)
+
+
+def test_the_wait_comes_when_all_is_saved_and_everybody_had_a_turn(tmp_path):
+    engine, ended = training(tmp_path, StopOnSignal(wait=0.3)), []
+    engine.on(Events.ITERATION_COMPLETED(at=2))(kill)
+
+    @engine.on(Events.CLOSED, stage=Stage.REPORT)
+    def look(state):
+        saved = [each.manifest.iteration for each in checkpoints(tmp_path / "run")]
+        ended.append((time.monotonic(), saved, signal.getsignal(SIGTERM)))
+
+    exits(engine)
+    [(at, saved, handler)] = ended
+    assert time.monotonic() - at >= 0.3
+    assert (saved, handler) == ([2], signal.SIG_DFL)
+
+
+def test_a_deadline_ends_the_wait_with_the_same_exit_code():
+    began = time.monotonic()
+    exits(Engine(kill, StopOnSignal(wait=600, deadline=0.2)), "abc", 1)
+    assert 0.2 <= time.monotonic() - began < 60
+
+
+def test_a_run_without_a_signal_or_one_that_fails_does_not_wait():
+    def fail(state, *_):
+        raise ZeroDivisionError
+
+    def failing(process, when):
+        engine = Engine(process, StopOnSignal(wait=math.inf))
+        engine.on(when)(fail)
+        return engine
+
+    began = time.monotonic()
+    Engine(lambda state, batch: None, StopOnSignal(wait=math.inf)).run("abc", max_epochs=1)
+    for when in (Events.ITERATION_COMPLETED, Events.CLOSED):
+        with pytest.raises(ZeroDivisionError):
+            failing(kill, when).run("abc", max_epochs=1)
+    assert time.monotonic() - began < 60
+    exits(Engine(kill, StopOnSignal(wait=0.0)), "abc", 1)  # after one that failed on this thread
+
+
+def test_of_runs_inside_one_another_the_outermost_waits():
+    def process(state, batch):
+        if state.parent is None:
+            state.engine.run("xyz", max_epochs=1, parent=state)
+            inner.append(time.monotonic())
+        else:
+            kill()
+
+    inner, began = [], time.monotonic()
+    exits(Engine(process, StopOnSignal(wait=0.3)), "abc", 1)
+    assert inner[0] - began < 0.3 <= time.monotonic() - inner[0]
+
+
 def test_the_exit_comes_after_everybody_had_a_turn():
     engine, seen = Engine(kill, StopOnSignal()), []
     engine.on(Events.CLOSED, stage=Stage.REPORT)(lambda state: seen.append("closed"))
@@ -299,6 +360,15 @@ def test_nonsense_is_refused():
         StopOnSignal(30)
     with pytest.raises(ValueError, match=r"deadline=0\): needs seconds greater than 0"):
         StopOnSignal(deadline=0)
+    for wait in (-1, math.nan, None, True, "60"):
+        with pytest.raises(ValueError, match=r"wait=.*: needs seconds, from 0"):
+            StopOnSignal(wait=wait)
+    for code in (-1, 256, True, 1.0, "99"):
+        with pytest.raises(ValueError, match=r"exit_code=.*: needs a number from 0 to 255"):
+            StopOnSignal(exit_code=code)
+    for given in ({"wait": 60}, {"exit_code": 0}):
+        with pytest.raises(ValueError, match="never exits; leave wait and exit_code out"):
+            StopOnSignal(exit=False, **given)
 
 
 def test_a_deadline_that_is_kept_leaves_nothing_behind():
@@ -383,6 +453,46 @@ def test_a_deadline_ends_the_process_and_its_children_whatever_it_is_doing(proce
     assert child.returncode == 143
     assert out == ""
     assert "0.5 s after the signal, the process is ended" in err
+
+
+def test_a_deadline_ends_the_process_with_the_chosen_exit_code(processes):
+    script = SCRIPT.replace("deadline=", "exit_code=99, deadline=")
+    with processes.start(script, "busy", 0.5) as child:
+        stuck(child)
+        child.send_signal(SIGTERM)
+        child.communicate()
+    assert child.returncode == 99
+
+
+WAITING = """
+import logging, math, signal, sys
+from torch import nn
+from camshaft import Engine
+from camshaft.handlers import Checkpoint, StopOnSignal
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may ignore it
+logging.basicConfig(level="INFO", stream=sys.stdout)
+
+def step(state, batch):
+    signal.raise_signal(signal.SIGTERM)
+
+engine = Engine(step, StopOnSignal(wait=math.inf), objects={"model": nn.Linear(9, 9)})
+engine.add(Checkpoint(sys.argv[1])).run("abc", max_epochs=1)
+"""
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGINT])
+def test_a_second_signal_ends_the_wait_at_once_and_the_checkpoint_is_there(
+    processes, tmp_path, number
+):
+    with processes.start(WAITING, tmp_path) as child:
+        while "seconds before the exit" not in child.stdout.readline():
+            pass
+        child.send_signal(number)
+        _, err = child.communicate()
+    assert child.returncode == -number, err
+    assert ("KeyboardInterrupt" in err) == (number == SIGINT)
+    assert checkpoints(tmp_path).latest().manifest.iteration == 1
 
 
 def test_a_process_forked_by_the_run_is_as_if_there_was_no_handler(processes):

@@ -13,6 +13,8 @@ SHORT = {
     "digits": ("--max-epochs=3", "--max-batches=8"),
     "preemptible": ("--max-epochs=6", "--workers=1"),  # 270 steps; it saves every 100
     "reinforce": ("--max-epochs=3", "--max-batches=3", "--episodes=2"),
+    "ppo": ("--rollouts=25",),  # it saves every 10
+    "grpo": ("--warm-up=4", "--max-steps=48", "--batch-size=2", "--group=3"),  # every 20 steps
     "char_gpt": ("--max-steps=8", "--max-batches=4", "--max-length=48", "--batch-size=4"),
     "word_language_model": ("--max-epochs=3", "--max-batches=6", "--words=20000"),
     "fsdp_gpt": ("--max-steps=6", "--every=2", "--length=32", "--width=32", "--modules=a*.py"),

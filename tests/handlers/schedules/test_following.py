@@ -367,7 +367,6 @@ RIGHT = [
     ({"calls": 12}, {"max_steps": 240}),
     ({"calls": 12}, {"max_steps": 60, "max_epochs": 7}),
     ({"rarely": 5}, {"max_steps": 6}),
-    ({"accumulate": 2, "calls": 2}, {"max_steps": 20}),
 ]
 
 

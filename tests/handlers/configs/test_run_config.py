@@ -1,0 +1,418 @@
+"""`camshaft run`: a YAML file is a script, whose run is killed, resumed, changed and refused."""
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+
+import parts_of_digits
+import pytest
+import torch
+from omegaconf import OmegaConf
+from torch import nn
+
+from camshaft import Events, loader, seed_everything, supervised
+from camshaft.__main__ import main
+from camshaft.handlers import (
+    ClipGradNorm,
+    JSONLines,
+    LRSchedule,
+    Validate,
+    best,
+    checkpoints,
+    latest,
+    run_config,
+)
+
+PARTS = Path(__file__).with_name("parts_of_digits.py")
+CONFIG = """
+directory: ???
+seed: 3
+lr: 0.01
+model: {_target_: parts_of_digits.network, hidden: 16}
+optimizer: {_target_: torch.optim.AdamW, _partial_: true, lr: "${lr}", betas: [0.9, 0.95]}
+data:
+  train:
+    _target_: camshaft.loader
+    dataset: {_target_: parts_of_digits.samples, part: "${train_part}"}
+    batch_size: 32
+    training: true
+  validation:
+    _target_: parts_of_digits.batches
+    samples:
+      _target_: parts_of_digits.samples
+      part: {_target_: parts_of_digits.Part, first: 300, last: 400}
+    size: 50
+engine:
+  _target_: camshaft.supervised
+  model: ${model}
+  optimizer: ${optimizer}
+  loss_fn: {_target_: torch.nn.CrossEntropyLoss}
+  accumulate: 2
+handlers:
+  clip: {_target_: camshaft.handlers.ClipGradNorm, max_norm: 1.0}
+  rate:
+    _target_: camshaft.handlers.LRSchedule
+    scheduler: {_target_: parts_of_digits.one_cycle, _partial_: true, max_lr: "${lr}"}
+  validate: {_target_: camshaft.handlers.Validate, data: "${data.validation}"}
+  save:
+    _target_: camshaft.handlers.Checkpoint
+    directory: ${directory}
+    when: {_target_: camshaft.Events.ITERATION_COMPLETED, every: 4, last: true}
+    resume: true
+  rows:
+    _target_: camshaft.handlers.JSONLines
+    path: ${directory}/rows.jsonl
+    when: {_target_: camshaft.Events.ITERATION_COMPLETED, every: 1}
+run: {data: "${data.train}", max_epochs: 3}
+train_part: {_target_: parts_of_digits.Part, first: 0, last: 300}
+"""
+COMMAND = "from camshaft.__main__ import main\nraise SystemExit(main())"
+
+
+def script(directory):
+    """The script that the config stands for."""
+    seed_everything(3)
+    model = parts_of_digits.network(16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.95))
+    part = parts_of_digits.Part(0, 300)
+    train = loader(parts_of_digits.samples(part), 32, training=True)
+    samples = parts_of_digits.samples(parts_of_digits.Part(300, 400))
+    engine = supervised(model, optimizer, nn.CrossEntropyLoss(), accumulate=2)
+    engine.add(
+        ClipGradNorm(1.0),
+        LRSchedule(lambda optimizer, horizon: parts_of_digits.one_cycle(optimizer, horizon, 0.01)),
+        Validate(parts_of_digits.batches(samples, 50)),
+        JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED(every=1)),
+    )
+    engine.run(train, max_epochs=3)
+    return model
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    parts_of_digits.MADE.clear()
+    shutil.copy(PARTS, tmp_path)
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    return tmp_path / "config.yaml"
+
+
+def weights(directory):
+    return checkpoints(directory).latest().state_dict("model")
+
+
+def same(one, other):
+    return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_a_config_trains_as_the_script_that_it_stands_for(path, tmp_path):
+    assert main(["run", str(path), f"directory={tmp_path}/a"]) == 0
+    (tmp_path / "b").mkdir()
+    model = script(tmp_path / "b")
+    assert same(weights("a"), model.state_dict())
+    written = Path("a/rows.jsonl").read_text()
+    assert written == Path("b/rows.jsonl").read_text()
+    assert written.count("\n") == 33  # three of validations
+    assert parts_of_digits.MADE == [16, 16]  # one model a run, for the optimizer and the engine
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGKILL", -9), ("SIGINT", 130)])
+def test_the_same_command_goes_on_after_a_kill_and_a_stop(processes, path, tmp_path, name, code):
+    handlers = f"""handlers:
+  signal: {{_target_: parts_of_digits.Signalled, at: 13, name: {name}}}
+  stop: {{_target_: camshaft.handlers.StopOnSignal}}
+"""
+    path.write_text(CONFIG.replace("handlers:\n", handlers))
+    whole = (COMMAND, "run", path, "~handlers.signal", "directory=whole")
+    command = (COMMAND, "run", path, "directory=cut")
+    processes.run(*whole, cwd=tmp_path)
+    assert processes.run(*command, cwd=tmp_path, code=code).returncode == code
+    assert len(Path("cut/rows.jsonl").read_text().splitlines()) < 20
+    processes.run(*command, cwd=tmp_path)
+    assert same(weights("cut"), weights("whole"))
+    assert Path("cut/rows.jsonl").read_bytes() == Path("whole/rows.jsonl").read_bytes()
+    first, *_, last = map(json.loads, Path("cut/rows.jsonl").read_text().splitlines())
+    assert (first["iteration"], last["iteration"]) == (1, 30)
+
+
+LITTLE = ["run.max_epochs=1", "~handlers.rate"]
+
+
+def test_the_resolved_config_lies_beside_the_run_and_is_a_config_of_the_same_run(path):
+    overrides = [*LITTLE, "lr=1e-3", "~handlers.clip", "optimizer.betas=[0.5,0.9]"]
+    assert main(["run", str(path), "directory=a", *overrides]) == 0
+    saved = OmegaConf.load("a/resolved.yaml")
+    first, *_ = map(json.loads, Path("a/journal.jsonl").read_text().splitlines())
+    assert first["config"]["lr"] == first["config"]["optimizer"]["lr"] == saved.optimizer.lr == 1e-3
+    assert first["environment"]["script"] == "config.yaml"
+    assert saved.optimizer.betas == [0.5, 0.9]
+    assert "clip" not in saved.handlers
+    assert "lr" not in saved  # to change it would change nothing
+    assert OmegaConf.to_container(saved)["engine"]["model"] == "${model}"
+    assert main(["run", "a/resolved.yaml", "run.max_epochs=2"]) == 0
+    assert main(["run", str(path), "directory=b", *overrides, "run.max_epochs=2"]) == 0
+    assert OmegaConf.load("a/resolved.yaml").run.max_epochs == 2
+    assert same(weights("a"), weights("b"))
+
+
+def test_another_config_is_refused_and_changes_nothing(path):
+    run_config(path, ["directory=a", *LITTLE])
+    before = Path("a/resolved.yaml").read_text()
+    other = ["directory=a", *LITTLE, "lr=0.1", "run.max_epochs=2"]
+    with pytest.raises(ValueError, match=r"optimizer.lr: 0.01 in the checkpoint -> 0.1"):
+        run_config(path, other)
+    assert Path("a/resolved.yaml").read_text() == before
+    engine, state = run_config(path, [*other, "+handlers.save.override=[optimizer.lr]"])
+    assert state.iteration == 20
+    assert engine.objects["optimizer"].param_groups[0]["lr"] == 0.1
+
+
+def test_each_choice_of_settings_has_a_directory(path):
+    """By Hydra's own name for it."""
+    own = "directory: runs/${hydra.job.override_dirname}"
+    path.write_text(CONFIG.replace("directory: ???", own))
+    exclude = "hydra.job.config.override_dirname.exclude_keys=[run.max_epochs,handlers.rate]"
+    for lr in ("0.1", "0.2"):
+        run_config(path, ["seed=1", f"lr={lr}", *LITTLE, exclude])
+    assert sorted(each.name for each in Path("runs").iterdir()) == [
+        "lr=0.1,seed=1",
+        "lr=0.2,seed=1",
+    ]
+
+
+def test_a_trial_of_a_few_batches_and_overrides_at_any_place_of_the_command(path):
+    command = ["run", str(path), "directory=a", "--max-batches", "2", *LITTLE]
+    assert main(command) == 0
+    assert checkpoints("a").latest().path.name == "iteration-0000000002"
+    saved = OmegaConf.to_container(OmegaConf.load("a/resolved.yaml").run)
+    assert saved == {"data": "${data.train}", "max_epochs": 1, "max_batches": 2}
+    with pytest.raises(SystemExit, match="2"):
+        main([*command, "--max-batch"])
+    with pytest.raises(SystemExit, match="2"):
+        main(["verify", "a", "lr=1"])
+
+
+SHARED = """
+directory: a
+handlers:
+- _target_: parts_of_digits.Kept
+  things:
+    model: ${model}
+    second: ${optimizers.second}
+    part: ${parts[1]}
+    same: [{inside: "${...part}"}]
+    function: ${function}
+    waiting: ${waiting}
+    number: ${parts.1.last}
+    keep:
+      _target_: operator.or_
+      _args_:
+      - {_target_: camshaft.handlers.latest}
+      - {_target_: camshaft.handlers.best, count: 1, metric: loss}
+    schedule:
+      _target_: camshaft.handlers.schedules.Schedule.then
+      self: {_target_: camshaft.handlers.schedules.warmup, length: 5}
+      other: {_target_: camshaft.handlers.schedules.cosine, final: 0.1}
+    loss: ${engine.loss_fn}
+    home: ${oc.env:HOME}
+    text: 'a \\${literal}'
+    lazy: {_target_: builtins.dict, _recursive_: false, a: {_target_: builtins.list}}
+engine:
+  _target_: camshaft.supervised
+  model: ${model}
+  optimizer: ${optimizers}
+  loss_fn: {_target_: torch.nn.CrossEntropyLoss}
+optimizers:
+  first: {_target_: parts_of_digits.of_layer, model: "${model}", number: 0}
+  second: {_target_: parts_of_digits.of_layer, model: "${model}", number: 3}
+parts: [3, {_target_: parts_of_digits.Part, first: 0, last: 40}]
+function: {_target_: hydra.utils.get_method, path: torch.nn.functional.cross_entropy}
+waiting: {_target_: torch.optim.SGD, _partial_: true, lr: 0.1}
+model: {_target_: parts_of_digits.network, hidden: 4}
+samples: {_target_: parts_of_digits.samples, part: "${parts[1]}"}
+run: {data: {_target_: parts_of_digits.batches, samples: "${samples}", size: 10}, max_epochs: 1}
+"""
+
+
+def test_what_is_referred_to_is_the_same_object_wherever_it_lies(path):
+    path.write_text(SHARED)
+    for each in (path, "a/resolved.yaml"):
+        engine, _ = run_config(each)
+        kept = engine.handlers["Kept"].things
+        assert kept["model"] is engine.objects["model"]
+        assert kept["second"] is engine.objects["second"]
+        assert isinstance(kept["loss"], nn.CrossEntropyLoss)
+        assert kept["part"] is kept["same"][0]["inside"]
+        assert (type(kept["same"]), type(kept["same"][0])) == (list, dict)
+        assert kept["function"] is nn.functional.cross_entropy
+        assert kept["waiting"](engine.objects["model"].parameters()).defaults["lr"] == 0.1
+        assert (kept["number"], kept["text"]) == (40, "a ${literal}")
+        assert kept["home"] == os.environ["HOME"]
+        assert kept["keep"] == latest() | best(1, "loss")
+        assert repr(kept["schedule"]) == "warmup(5).then(cosine(0.1))"
+        assert kept["lazy"] == {"a": {"_target_": "builtins.list"}}
+    assert parts_of_digits.MADE == [4, 4]
+
+
+def test_a_config_of_several_files_refers_to_its_neighbours(path, tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "small.yaml").write_text("""
+part: {_target_: parts_of_digits.Part, first: 0, last: 40}
+samples: {_target_: parts_of_digits.samples, part: "${..part}"}
+train: {_target_: parts_of_digits.batches, samples: "${..samples}", size: "${size}"}
+""")
+    path.write_text("""
+defaults: [{data: small}, _self_]
+directory: a
+size: 20
+engine:
+  _target_: camshaft.Engine
+  process: {_target_: hydra.utils.get_method, path: parts_of_digits.step}
+handlers:
+- _target_: parts_of_digits.Kept
+  things: {part: "${data.part}", data: "${data}"}
+run: {data: "${data.train}", max_epochs: 1}
+""")
+    engine, state = run_config(path)
+    kept = engine.handlers["Kept"].things
+    assert kept["part"] is kept["data"]["part"]
+    assert state.iteration == 2
+
+
+RANKS = """
+import sys
+sys.path.insert(0, ".")
+import parts_of_digits, torch
+from camshaft import loader, ranks, seed_everything, supervised
+from camshaft.handlers import ClipGradNorm, Export
+
+with ranks.process_group():
+    seed_everything(3)
+    model = parts_of_digits.network(16)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.95))
+    train = loader(parts_of_digits.samples(parts_of_digits.Part(0, 300)), 32, training=True)
+    wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    engine = supervised(wrapped, optimizer, torch.nn.CrossEntropyLoss(), accumulate=2)
+    engine.add(ClipGradNorm(1.0), Export("b"))
+    engine.run(train, max_epochs=3)
+"""
+
+
+def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
+    ddp = "engine.model={_target_:torch.nn.parallel.DistributedDataParallel,module:'${model}'}"
+    overrides = ["directory=a", ddp, "~handlers.rate", "~handlers.validate"]
+    processes.run_ranks(2, COMMAND, "run", path, *overrides, cwd=tmp_path)
+    processes.run_ranks(2, RANKS, cwd=tmp_path)
+    assert same(weights("a"), weights("b"))
+    first, *_ = map(json.loads, Path("a/journal.jsonl").read_text().splitlines())
+    assert first["environment"]["ranks"] == "2"
+    assert OmegaConf.load("a/resolved.yaml").seed == 3
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("seed: 3", "sed: 3", "sed: nothing uses it; did you mean 'seed'?"),
+        ("seed: 3", "max_epochs: 3", "max_epochs: nothing uses it; write run.max_epochs"),
+        (
+            "seed: 3",
+            "validation: {_target_: builtins.list}",
+            "validation: nothing uses it; besides",
+        ),
+        ("engine:", "trainer:", "lacks engine; a run needs directory, engine, run"),
+        ("${lr}", "${rate}", "Interpolation key 'rate' not found full_key: optimizer.lr"),
+        ("lr: 0.01", "lr: ???", "Missing mandatory value: lr"),
+        (
+            "accumulate: 2",
+            "acumulate: 2",
+            "engine: camshaft.supervised has no argument 'acumulate'; did you mean 'accumulate'?",
+        ),
+        (
+            "max_norm: 1.0",
+            "at: 1.0",
+            "handlers.clip: camshaft.handlers.ClipGradNorm has no argument 'at'; it has max_norm",
+        ),
+        ("max_norm: 1.0", "", "ClipGradNorm: missing a required argument: 'max_norm'"),
+        (
+            "_partial_: true, lr",
+            "lr",
+            "optimizer: torch.optim.AdamW: missing a required argument: 'params'",
+        ),
+        (
+            "handlers.ClipGradNorm",
+            "handlers.ClipGradNom",
+            "is importable from module 'camshaft.handlers'?; did you mean 'ClipGradNorm'?",
+        ),
+        (
+            "parts_of_digits.network",
+            "part_of_digits.network",
+            "model._target_: Error loading 'part_of_digits.network'",
+        ),
+        ("max_epochs: 3}", "max_epoch: 3}", "run: engine.run has no argument 'max_epoch'; did you"),
+        ("hidden: 16", 'hidden: "${optimizer}"', "it refers to itself, perhaps by way of others"),
+        ("camshaft.supervised", "builtins.dict", "engine: gives a dict, and not an Engine"),
+        (
+            "camshaft.handlers.Validate, data",
+            "camshaft.handlers.Journal, directory",
+            "leave it out",
+        ),
+        ("lr: 0.01", "lr: 0.01\nseed: null", "found duplicate key seed"),
+        ("run: {", "run: {{", "while parsing a flow mapping"),
+    ],
+)
+def test_a_wrong_config_is_one_line_that_names_the_key(path, capsys, old, new, said):
+    assert old in CONFIG
+    path.write_text(CONFIG.replace(old, new))
+    assert main(["run", str(path), "directory=a"]) == 2
+    line = capsys.readouterr().err
+    assert line.startswith(f"camshaft: {path}: ")
+    assert line.count("\n") == 1
+    assert said in " ".join(line.split())
+    assert not Path("a").exists()
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("optimizer.rate=1", "Could not override 'optimizer.rate'."),
+        ("lr", "Error parsing override 'lr'"),
+    ],
+)
+def test_a_wrong_override_is_one_line(path, capsys, override, said):
+    assert main(["run", str(path), "directory=a", override]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_config_is_one_line(tmp_path, capsys):
+    for name in ("none.yaml", "other.json"):
+        assert main(["run", str(tmp_path / name)]) == 2
+        assert "there is no file of this name that ends in .yaml" in capsys.readouterr().err
+
+
+def test_a_failure_of_the_users_code_keeps_its_traceback_and_names_the_key(processes, path):
+    path.write_text(CONFIG.replace("camshaft.supervised", "parts_of_digits.failing"))
+    path.write_text(re.sub("  (loss_fn|accumulate): .*\n", "", path.read_text()))
+    shown = processes.run(COMMAND, "run", path, "directory=a", cwd=path.parent, code=1).stderr
+    assert 'parts_of_digits.py", line' in shown
+    assert shown.endswith("AttributeError: a bug of the user's\nby engine of the config\n")
+    (path.parent / "broken_parts.py").write_text("def network(): ...\n\nundefined\n")
+    broken = (COMMAND, "run", path, "directory=a", "model._target_=broken_parts.network")
+    shown = processes.run(*broken, cwd=path.parent, code=1).stderr
+    assert 'broken_parts.py", line 3' in shown
+    path.write_text(CONFIG)
+    with pytest.raises(ValueError, match="max_norm=-1") as raised:
+        run_config(path, ["directory=a", "handlers.clip.max_norm=-1"])
+    assert raised.value.__notes__ == ["by handlers.clip of the config"]
+    with pytest.raises(ValueError, match="two Validate") as raised:
+        run_config(
+            path, ["directory=a", "+handlers.more={_target_: camshaft.handlers.Validate, data: []}"]
+        )
+    assert raised.value.__notes__[-1] == "by handlers.more of the config"
+
+
+def test_without_hydra_one_line_says_what_to_install(processes, path):
+    script = f"import sys\nsys.modules['hydra'] = None\n{COMMAND}"
+    shown = processes.run(script, "run", path, cwd=path.parent, code=2).stderr
+    assert shown == f'camshaft: {path}: needs Hydra: pip install "camshaft[config]"\n'
