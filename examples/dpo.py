@@ -21,7 +21,6 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
-from torch.nn.parallel import DistributedDataParallel
 from transformers import AutoTokenizer
 
 from camshaft import Engine, Events, Padded, State, loader, ranks, supervised
@@ -103,23 +102,13 @@ def count_pairs(output: Any) -> int:
     return len(output.target) // 2
 
 
-def build(
-    model: PeftModel, beta: float = 0.1, accumulate: int = 1, device: str = "cpu"
-) -> Engine[Any, Any]:
+def build(model: PeftModel, beta: float = 0.1, accumulate: int = 1) -> Engine[Any, Any]:
     """The engine that trains what needs a gradient: the adapter."""
-    learned = [each for each in model.parameters() if each.requires_grad]
+    trained = ranks.prepare(model)
+    learned = [each for each in trained.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(learned, lr=7e-4, weight_decay=0.0)
-    trained: Any = model.to(device)
-    if ranks.world_size() > 1:
-        trained = DistributedDataParallel(trained)
-    engine = supervised(
-        trained,
-        optimizer,
-        preference_loss(model, beta),
-        weight=count_pairs,
-        accumulate=accumulate,
-        device=device,
-    )
+    loss_fn = preference_loss(model, beta)
+    engine = supervised(trained, optimizer, loss_fn, weight=count_pairs, accumulate=accumulate)
     return engine.add(ClipGradNorm(1.0), LRSchedule(warmup(0.1).then(cosine(final=0.1))))
 
 
@@ -154,9 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
     train_loader = loader(for_training, training=True, **form)
     val_loader = loader(pairs[::10], training=False, **form)
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     often = Events.STEP_COMPLETED(every=options.every, last=True)
-    engine = build(model, options.beta, options.accumulate, device).add(
+    engine = build(model, options.beta, options.accumulate).add(
         Validate(val_loader, when=often),
         # Written before the checkpoint, from which a run that was killed goes on.
         Export(options.directory / "adapter", pretrained=True, when=often, background=False),

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from torch.nn.parallel import DistributedDataParallel
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from camshaft import Engine, Events, Packed, State, count_next_tokens, loader, ranks, supervised
@@ -127,17 +126,14 @@ def say(text: str) -> None:
     print(text)
 
 
-def build(model: Any, accumulate: int = 1, device: str = "cpu") -> Engine[Any, Any]:
+def build(model: Any, accumulate: int = 1) -> Engine[Any, Any]:
     """The engine that trains what needs a gradient: the adapter."""
+    model.config.use_cache = False  # with one, the conversations of a row would see each other
+    model = ranks.prepare(model)
     learned = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(learned, lr=1e-2, weight_decay=0.0)
-    model.config.use_cache = False  # with one, the conversations of a row would see each other
-    if ranks.world_size() > 1:
-        model = DistributedDataParallel(model.to(device))
     # The model computes its loss, a mean over the labels that are not -100: that is the weight.
-    engine = supervised(
-        model, optimizer, weight=count_next_tokens, accumulate=accumulate, device=device
-    )
+    engine = supervised(model, optimizer, weight=count_next_tokens, accumulate=accumulate)
     return engine.add(ClipGradNorm(1.0), LRSchedule(warmup(0.1).then(cosine(final=0.1))))
 
 
@@ -184,9 +180,8 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
         modules_to_save=["embed_tokens", "lm_head"],  # the tokens of the chat are new to the model
     )
     model = get_peft_model(build_model(tokenizer), lora)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
     often = Events.STEP_COMPLETED(every=options.every, last=True)
-    engine = build(model, options.accumulate, device).add(
+    engine = build(model, options.accumulate).add(
         Validate(val_loader, when=often),
         # Written before the checkpoint, from which a run that was killed goes on.
         Export(options.directory / "adapter", pretrained=True, when=often, background=False),
