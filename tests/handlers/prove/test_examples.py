@@ -18,6 +18,7 @@ SHORT = {
     "char_gpt": ("--max-steps=8", "--max-batches=4", "--max-length=48", "--batch-size=4"),
     "word_language_model": ("--max-epochs=3", "--max-batches=6", "--words=20000"),
     "fsdp_gpt": ("--max-steps=6", "--every=2", "--length=32", "--width=32", "--modules=a*.py"),
+    "sft": ("--max-steps=6", "--every=2", "--modules=[a-c]*.py", "--batch-size=4"),
 }
 
 
