@@ -32,8 +32,8 @@ class ClipGradNorm:
     max_norm: float
     _: KW_ONLY
     norm_type: float = 2.0
-    optimizer: Optimizer | None = None
-    """Clip for this optimizer only."""
+    optimizer: Optimizer | str | None = None
+    """Clip for this optimizer only, or for the one of this name among the objects."""
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -65,8 +65,8 @@ class ClipGradValue:
 
     max_value: float
     _: KW_ONLY
-    optimizer: Optimizer | None = None
-    """Clip for this optimizer only."""
+    optimizer: Optimizer | str | None = None
+    """Clip for this optimizer only, or for the one of this name among the objects."""
 
     def __post_init__(self) -> None:
         if not (isinstance(self.max_value, Real) and self.max_value > 0):
@@ -97,7 +97,7 @@ class GradNorm:
 
     Args:
         norm_type: 2 for the Euclidean norm; `float("inf")` for the largest magnitude.
-        optimizer: Look at the gradients of this optimizer only.
+        optimizer: Look at the gradients of this optimizer only; also its name in `engine.objects`.
         name: For several optimizers: the metric is then `"grad_norm/<name>"`.
         check: True to compare the norms of all ranks and raise if they differ. Each comparison
             waits for the device, so make it rarely: `when=Events.GRADIENTS_READY(every=100)`.
@@ -109,7 +109,7 @@ class GradNorm:
 
     norm_type: float = 2.0
     _: KW_ONLY
-    optimizer: Optimizer | None = None
+    optimizer: Optimizer | str | None = None
     name: str | None = None
     check: bool = False
     when: EventEnum | Trigger = Events.GRADIENTS_READY

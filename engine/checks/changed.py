@@ -81,6 +81,8 @@ def script_functions(
             owner = type(getattr(function, "__self__", None)).__module__
             if owner.partition(".")[0] != "camshaft":
                 yield function
+            if isinstance(each, Subscription):
+                yield from (e.where for e in each.trigger.clauses if e.where is not None)
 
 
 def _known(state: State[Any, Any]) -> set[int]:

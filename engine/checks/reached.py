@@ -16,7 +16,7 @@ from .. import modules
 from ..explain import ROOMS
 from ..state import generators_of, global_generators, is_generator
 
-DEEPEST = 6
+DEEPEST = 12
 """The most steps from a function to an object, such as `self.agent.nets["target"]`."""
 WIDEST = 64
 """The most elements of a container that is searched: a larger container is data."""
@@ -77,7 +77,8 @@ def generators_of_run(
     """
     found = modules.generators_in(objects)
     seen = set(map(id, (*found.values(), *global_generators(), *generators_of(data))))
-    for function in (*functions, *_reading(data)):  # each by itself: two may use the same name
+    called = (*functions, *modules.hooks_of(objects), *_reading(data))
+    for function in called:  # each by itself: two may use the same name
         for name, each in reached([function], is_generator).items():
             if id(each) not in seen:
                 seen.add(id(each))
@@ -122,7 +123,7 @@ def words_in(functions: Iterable[object]) -> set[str]:
         words |= named
         things = [owner, *(each for each, _ in _named_by(function))]
         for each in filter(_is_of_the_script, [*things]):
-            things += [vars(each).get(name) for name in named]
+            things += [_attributes_of(each).get(name) for name in named]
         methods = [
             MethodType(method, each)
             for each in filter(_is_of_the_script, things)
@@ -169,7 +170,8 @@ def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:
     elif isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
         yield from ((each, f"{name}[{number}]") for number, each in enumerate(thing))
     elif is_root or _is_of_the_script(thing):
-        yield from ((each, f"{name}.{key}") for key, each in islice(vars(thing).items(), WIDEST))
+        own = _attributes_of(thing).items()
+        yield from ((each, f"{name}.{key}") for key, each in islice(own, WIDEST))
         for kind in type(thing).__mro__:  # a method may call any other one
             if kind.__module__.partition(".")[0] not in FOREIGN:
                 yield from ((each, name) for each in vars(kind).values())
@@ -182,9 +184,13 @@ def _named_by(function: FunctionType) -> Iterator[tuple[Any, str]]:
             yield cell.cell_contents, name
         except ValueError:  # a cell that is still empty
             continue
-    for name in _globals_in(function.__code__):
+    for name, *rest in _globals_in(function.__code__):
         if name in function.__globals__:
-            yield function.__globals__[name], name
+            thing = function.__globals__[name]
+            if not rest:
+                yield thing, name
+            elif isinstance(thing, ModuleType) and _is_users(thing):  # such as helpers.jitter
+                yield vars(thing).get(rest[0]), f"{name}.{rest[0]}"
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
     yield from zip(defaults, arguments[len(arguments) - len(defaults) :], strict=True)
@@ -192,10 +198,27 @@ def _named_by(function: FunctionType) -> Iterator[tuple[Any, str]]:
 
 
 @lru_cache(maxsize=1024)
-def _globals_in(code: CodeType) -> list[str]:
-    """The names of the globals that a function's code reads."""
-    codes = chain.from_iterable(map(dis.get_instructions, _codes(code)))
-    return [*dict.fromkeys(each.argval for each in codes if each.opname == "LOAD_GLOBAL")]
+def _globals_in(code: CodeType) -> list[tuple[str, ...]]:
+    """The names of the globals that a function's code reads, alone and with an attribute."""
+    found: dict[tuple[str, ...], None] = {}
+    for each in _codes(code):
+        last = ""
+        for instruction in dis.get_instructions(each):
+            if instruction.opname == "LOAD_GLOBAL":
+                last = str(instruction.argval)
+                found[(last,)] = None
+            elif last and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                found[(last, str(instruction.argval))] = None
+                last = ""
+            elif instruction.opname != "CACHE":
+                last = ""
+    return [*found]
+
+
+def _is_users(module: ModuleType) -> bool:
+    """True for a module of the script, and not of a library."""
+    file = getattr(module, "__file__", None) or ""
+    return bool(file) and "site-packages" not in file and not file.startswith(LIBRARIES)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -211,10 +234,18 @@ def _is_foreign(function: FunctionType) -> bool:
     return "site-packages" in file or file.startswith(LIBRARIES)
 
 
+def _attributes_of(thing: Any) -> dict[str, Any]:
+    """The attributes that an object itself has, those in `__slots__` too."""
+    slots = chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__)
+    own = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
+    return own | getattr(thing, "__dict__", {})
+
+
 def _is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
     kind = type(thing)
-    if not hasattr(thing, "__dict__") or isinstance(thing, FunctionType):
+    has_attributes = hasattr(thing, "__dict__") or hasattr(kind, "__slots__")
+    if not has_attributes or isinstance(thing, FunctionType):
         return False
     home = kind.__module__.partition(".")[0]
     return is_update(thing) or kind is SimpleNamespace or home not in FOREIGN

@@ -9,6 +9,7 @@ from .evaluation import using as using
 from .evaluation import warn_of_unloaded as warn_of_unloaded
 from .known import all_modules as all_modules
 from .known import generators_in as generators_in
+from .known import hooks_of as hooks_of
 from .known import is_module as is_module
 from .known import modules_of as modules_of
 from .prepared import moves as moves

@@ -7,6 +7,9 @@ from typing import Any
 
 from ..state import own_generators
 
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+"""Where a module of torch has its hooks."""
+
 
 def modules_of(thing: object) -> list[Any]:
     """The module itself; for another object, the modules that are its attributes.
@@ -53,6 +56,15 @@ def generators_in(objects: Mapping[str, Any]) -> dict[str, Any]:
                 places |= {f"{name}.{plain[path]}".strip("."): paths[path] for path in paths}
         for place, each in places.items():
             found |= {f"{place}.{key}": own for key, own in own_generators(each).items()}
+    return found
+
+
+def hooks_of(objects: Mapping[str, Any]) -> list[Any]:
+    """The functions that a script has registered as hooks of the modules."""
+    found = list[Any]()
+    for module in all_modules(objects.values()):
+        for name in HOOKS:
+            found += vars(module).get(name, {}).values()
     return found
 
 

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import torch
     from torch.nn import Module
 
-    Parts = str | type[Module] | tuple[type[Module], ...] | Callable[[str, Module], bool]
+    One = str | type[Module] | Callable[[str, Module], bool]
+    Parts = One | tuple[One, ...]
 
 SPREAD = {"DistributedDataParallel", "DataParallel", "FSDPModule", "DTensor", "_FabricModule"}
 
@@ -39,13 +40,14 @@ def prepare(
         model: Not yet wrapped or sharded.
         shard: The parts that FSDP2's `fully_shard` splits over the ranks, each for itself, before
             the rest of the model: names as in `model.named_modules()`, with `*` as in file names;
-            classes; or a function of name and part. Of a part inside another, the outer one.
+            classes; a function of name and part; or several of these in a tuple. Of a part inside
+            another, the outer one.
         device: By default the CUDA device with this rank's number on its machine, else the CPU.
         options: Of `DistributedDataParallel`, such as `find_unused_parameters=True`, or of
             `fully_shard`, such as `mp_policy=`; without effect in one process.
 
     Raises:
-        TypeError: `model` is no module, or torch has no such option.
+        TypeError: `model` is no module, `shard` none of these, or torch has no such option.
         ValueError: The model is wrapped, or `shard` means no part or separates tied weights.
     """
     if isinstance(model, type) or not hasattr(model, "named_parameters"):
@@ -97,15 +99,28 @@ def _parts(model: Module, shard: Parts) -> list[Module]:
     def part_of(name: str) -> Module | None:
         return next((part for each, part in found.items() if name.startswith(f"{each}.")), None)
 
+    def means(name: str, part: Module) -> bool:
+        return any(
+            isinstance(part, each)
+            if isinstance(each, type)
+            else fnmatchcase(name, each)
+            if isinstance(each, str)
+            else each(name, part)
+            for each in several
+        )
+
+    several = shard if isinstance(shard, tuple) else (shard,)
+    for one in several:
+        if isinstance(one, Module) or not (isinstance(one, str) or callable(one)):
+            raise TypeError(
+                f"ranks.prepare(shard=...) got a {type(one).__name__}; it takes names with *, "
+                "classes of modules, a function of name and part, or several of these in a tuple"
+            )
     found, shown = dict[str, Module](), list[str]()
     for name, part in [*model.named_modules(remove_duplicate=False)][1:]:
-        if isinstance(shard, type | tuple):
-            is_meant = isinstance(part, shard)
-        else:
-            is_meant = fnmatchcase(name, shard) if isinstance(shard, str) else shard(name, part)
         if type(part).forward is not Module.forward:  # which a list of modules does not have
             shown.append(f"{name} ({type(part).__name__})")
-            if is_meant and part_of(name) is None and any(True for _ in part.parameters()):
+            if means(name, part) and part_of(name) is None and any(True for _ in part.parameters()):
                 found[name] = part
     if not found:
         has = ", ".join(shown)

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any
 
-PLAIN: set[type] = {bool, int, float, str, tuple, list, dict, OrderedDict, set, type(None)}
+PLAIN: set[type] = {bool, int, float, str, set, type(None)}
+
+CONTAINERS, SHORT = {list, tuple, dict, OrderedDict}, 64
+"""Where an attribute may hold generators, and the most elements of it: a longer one is data."""
 
 logger = logging.getLogger("camshaft")
 
@@ -156,11 +159,17 @@ def global_generators() -> list[Any]:
 
 
 def own_generators(thing: object) -> dict[str, Any]:
-    """By name: the attributes of an object that are generators of torch, NumPy or Python."""
-    values = getattr(thing, "__dict__", {})
-    kinds = set(map(type, values.values()))  # a module has many attributes of few types
-    own = {kind for kind in kinds - PLAIN if _is_kind_of_generator(kind)}
-    return {name: each for name, each in values.items() if type(each) in own} if own else {}
+    """By name: an object's generators of torch, NumPy or Python: attributes, or in short ones."""
+    found: dict[str, Any] = {}
+    for name, value in getattr(thing, "__dict__", {}).items():
+        kind = type(value)
+        if kind in CONTAINERS:
+            if 0 < len(value) <= SHORT:
+                pairs = value.items() if isinstance(value, dict) else enumerate(value)
+                found |= {f"{name}[{key!r}]": each for key, each in pairs if is_generator(each)}
+        elif kind not in PLAIN and _is_kind_of_generator(kind):
+            found[name] = value
+    return found
 
 
 def is_generator(thing: object) -> bool:

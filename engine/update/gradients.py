@@ -178,9 +178,18 @@ class Gradients:
         return function if self.compiled is None else self.compiled.of(function)
 
 
-def ready_gradients(state: State[Any, Any], only: Optimizer | None, kind: str) -> Gradients | None:
-    """The gradients that are ready; None if they are of another optimizer than `only`."""
+def ready_gradients(
+    state: State[Any, Any], only: Optimizer | str | None, kind: str
+) -> Gradients | None:
+    """The gradients that are ready; None if they are of another optimizer than `only`.
+
+    Raises:
+        RuntimeError: The script has fired the event itself, and `only` is None.
+        ValueError: `only` is no optimizer, and no name of one among the engine's objects.
+    """
     gradients = state.step_under_way.gradients
+    if only is not None and not isinstance(only, Optimizer):
+        only = _named(state, only, kind)
     if gradients is None:  # an event that the script has fired itself
         if only is None:
             raise RuntimeError(
@@ -193,6 +202,17 @@ def ready_gradients(state: State[Any, Any], only: Optimizer | None, kind: str) -
     if any(each is only for each in optimizers_in(gradients.optimizer)):
         return Gradients(only, gradients.compiled).look()
     return None
+
+
+def _named(state: State[Any, Any], name: str, kind: str) -> Optimizer:
+    known = {n: each for n, each in state.engine.objects.items() if isinstance(each, Optimizer)}
+    if name not in known:
+        names = ", ".join(map(repr, known)) or "no optimizer among its objects"
+        raise ValueError(
+            f"{kind}(optimizer={name!r}): needs an optimizer, or the name of one; the engine has "
+            f"{names}"
+        )
+    return known[name]
 
 
 def are_plain(gradients: Sequence[Tensor]) -> bool:

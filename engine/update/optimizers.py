@@ -80,6 +80,17 @@ class Optimizers(Optimizer):
         """The groups of all of them, as they are now: loading an optimizer replaces its list."""
         return [group for each in self.named.values() for group in each.param_groups]
 
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Refuse a group, which belongs to one of them.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "these are several optimizers: add the group to one of them, such as "
+            f"engine.objects[{next(iter(self.named))!r}].add_param_group(...)"
+        )
+
     def step(self, closure: None = None) -> None:  # type: ignore[override]
         """Let each make its step, in their order."""
         for each in self.named.values():

@@ -95,6 +95,11 @@ class Fingerprints:
         iterations = count(done + 1)
 
         def fingerprint(batch: Any, loss: Tensor | float) -> None:
+            if not (isinstance(loss, int | float) or getattr(loss, "numel", bool)() == 1):
+                raise TypeError(
+                    f"fingerprint(batch, loss) got a {type(loss).__name__} that is no single "
+                    "number for the loss"
+                )
             iteration = next(iterations)
             if any(clause.next(iteration - 1) == iteration for clause in clauses):
                 row = _row(iteration, batch) | {"gradients": _marks(models, gradients=True)}

@@ -21,7 +21,8 @@ LIKELY = {
     "generators": "another seed, or random numbers that one run alone draws, as in a validation",
     "loss": "the first weights, the mode of the model, the precision, the loss itself, a kernel",
     "gradients": "clipping, accumulation, averaging over ranks, a nondeterministic kernel",
-    "weights": "the optimizer: its rate, schedule or settings; a step that one run skipped",
+    "weights": "the optimizer: its rate, schedule or settings; a step that one run skipped; a call "
+    "of fingerprint before optimizer.step()",
 }
 """What is compared, in the order of cause, and why it may be the first to differ."""
 
@@ -62,7 +63,10 @@ def compare(path: Path, other: Path, as_json: bool = False, rtol: float = -1.0) 
         if kind in found:
             text = "iteration {iteration}: {text}".format_map(found[kind])
         lines.append(f"{kind:12}{text}" + f" (not compared in {missed})" * (0 < missed < len(both)))
-    show([*lines, f"first: {first}; likely {LIKELY[first]}" if first else "no difference"])
+    missing = [kind for kind in LIKELY if left_out[kind] == len(both)]
+    missing += [f"{left_out['iterations']} iterations"] * bool(left_out["iterations"])
+    verdict = "no difference" + f" in the rest; not compared: {', '.join(missing)}" * bool(missing)
+    show([*lines, f"first: {first}; likely {LIKELY[first]}" if first else verdict])
     return int(bool(found))
 
 

@@ -179,6 +179,8 @@ BY_POSITION = {
         ("find_lr", "find_batch_size", "predict"), "(engine, data), as in `engine.run(data)`"
     ),
     **dict.fromkeys(("fetch", "curve"), "from where to where"),
+    "ShardedStream": "shards, and what reads one, as in `map`",
+    "run_config": "as on a command line: a config, and its overrides",
     **dict.fromkeys(
         ("Matching", "LRCurve", "Horizon", "norms_and_biases"), "given to users, not made"
     ),

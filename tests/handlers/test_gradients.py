@@ -1,11 +1,12 @@
 """The norm of gradients as a metric, and gradient clipping."""
 
 import weakref
+from functools import partial
 
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events, State, Update
+from camshaft import Engine, EventEnum, Events, State, Update, supervised
 from camshaft.engine.update import Gradients
 from camshaft.handlers import ClipGradNorm, ClipGradValue, GradNorm
 from camshaft.handlers.gradients import _compare
@@ -229,3 +230,34 @@ def test_gradients_are_not_kept_after_the_step():
     engine.on(Events.ITERATION_COMPLETED)(lambda state: held.append(held[-1]()))
     engine.run(range(1), max_epochs=1)
     assert held[-1] is None
+
+
+def trained(*handlers):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+    optimizers = {
+        "first": torch.optim.SGD(model[0].parameters(), 0.1),
+        "second": torch.optim.SGD(model[1].parameters(), 0.1),
+    }
+    engine = supervised(model, optimizers, torch.nn.functional.mse_loss)
+    for each in handlers:
+        engine.add(each(optimizers))
+    state = engine.run([(torch.ones(2, 3), torch.ones(2, 1))] * 3, max_epochs=1)
+    return state.metrics.get("grad_norm"), [each.tolist() for each in model.parameters()]
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(ClipGradNorm, 0.01), partial(ClipGradValue, 0.01), GradNorm]
+)
+def test_an_optimizer_is_found_by_its_name_among_the_objects(kind):
+    by_object = trained(lambda optimizers: kind(optimizer=optimizers["second"]))
+    assert trained(lambda optimizers: kind(optimizer="second")) == by_object
+    assert by_object != trained()
+
+
+@pytest.mark.parametrize(
+    "kind", [partial(ClipGradNorm, 1.0), partial(ClipGradValue, 1.0), GradNorm]
+)
+def test_a_name_that_no_optimizer_has_is_an_error_with_those_that_have(kind):
+    with pytest.raises(ValueError, match=r"optimizer='b'\): .* the engine has 'first', 'second'"):
+        trained(lambda optimizers: kind(optimizer="b"))

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
 from ...state import Dealing, Position, own_generators
-from ..loaders import Packed, SeededSamples, inner_of
+from ..loaders import LengthBatches, Packed, SeededSamples, inner_of
 from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
 from .orders import Sampled, order_of
@@ -61,6 +61,14 @@ class Loader(Source[Any]):
         sizes = super().sizes()
         if isinstance(self.data.batch_size, int):
             sizes["batch_size"] = self.data.batch_size
+        batches, samples = self.data.batch_sampler, self.data.dataset
+        if not (isinstance(batches, LengthBatches) and isinstance(samples, Sized)):
+            return sizes
+        if len(batches.lengths) != len(samples):
+            raise ValueError(
+                f"LengthBatches got {len(batches.lengths)} lengths, and the data set has "
+                f"{len(samples)} samples: give it the length of each sample, in their order"
+            )
         return sizes
 
     def doubts(self) -> list[str]:

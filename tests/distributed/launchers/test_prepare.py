@@ -107,6 +107,10 @@ MISTAKES = {
     "meant no part by a function": ({"shard": lambda name, part: False}, r"means no part"),
     "meant a part without weights": ({"shard": nn.ReLU}, r"means no part of the model"),
     "meant a list of modules": ({"shard": "blocks"}, r"means no part of the model"),
+    "gave a list of names": ({"shard": ["blocks.*"]}, "got a list; it takes names with"),
+    "gave a part itself": ({"shard": nn.Linear(1, 1)}, "got a Linear; it takes names with"),
+    "gave no name": ({"shard": True}, "got a bool; it takes names with"),
+    "gave a name in a tuple that means nothing": ({"shard": ("layers.*",)}, "means no part"),
     "gave an option that DDP does not have": ({"mp_policy": None}, r"'mp_policy'"),
     "gave an option that FSDP2 does not have": (
         {"shard": "head", "find_unused_parameters": True},
@@ -218,6 +222,7 @@ WAYS = {
     "blocks.*": ["blocks.0", "blocks.1"],
     nn.Sequential: ["blocks.0", "blocks.1"],
     (nn.Sequential, nn.Linear): ["blocks.0", "blocks.1", "head"],
+    ("blocks.0", nn.Linear): ["blocks.0", "blocks.1.0.0", "head"],
     (lambda name, part: isinstance(part, nn.Linear)): ["blocks.0.0.0", "blocks.1.0.0", "head"],
 }
 

@@ -14,6 +14,8 @@ from camshaft import Engine, Events, Update, supervised
 from camshaft.engine.checks import generators_of_run
 from camshaft.handlers import Checkpoint, find_lr
 
+from . import jittering as helpers
+
 
 class NoisyModel(nn.Module):
     """A model with a generator in an inner module."""
@@ -124,8 +126,86 @@ def with_data():
     return engine, model, DataLoader(Samples(), 2, shuffle=True)
 
 
+class ListModel(NoisyModel):
+    """A model with two generators in a list."""
+
+    def __init__(self):
+        super().__init__()
+        self.rngs = [numpy.random.default_rng(3), numpy.random.default_rng(4)]
+
+    def forward(self, input):
+        return self.linear(input + sum(float(each.random()) for each in self.rngs))
+
+
+def with_a_list():
+    model = ListModel()
+    return supervised(model, torch.optim.SGD(model.parameters(), 0.1), mse_loss), model, BATCHES
+
+
+def with_a_hook():
+    model, rng = nn.Linear(4, 1), random.Random(3)
+    model.register_forward_hook(lambda module, inputs, output: output + rng.random())
+    return supervised(model, torch.optim.SGD(model.parameters(), 0.1), mse_loss), model, BATCHES
+
+
+class Slots:
+    __slots__ = ("rng",)
+
+    def __init__(self):
+        self.rng = random.Random(3)
+
+
+def with_slots():
+    model, held = nn.Linear(4, 1), Slots()
+
+    def loss_fn(output, target):
+        return mse_loss(output, target + held.rng.random())
+
+    return supervised(model, torch.optim.SGD(model.parameters(), 0.1), loss_fn), model, BATCHES
+
+
+def with_a_module_of_functions():
+    model = nn.Linear(4, 1)
+    helpers.rng = random.Random(3)
+
+    def loss_fn(output, target):
+        return mse_loss(output, target + helpers.jitter())
+
+    return supervised(model, torch.optim.SGD(model.parameters(), 0.1), loss_fn), model, BATCHES
+
+
+def with_where():
+    engine, model, batches = with_a_model()
+    rng = random.Random(3)
+
+    @engine.on(Events.ITERATION_COMPLETED(where=lambda state: rng.random() < 0.5))
+    def shake(state):
+        with torch.no_grad():
+            model.linear.bias += 0.1
+
+    return engine, model, batches
+
+
+class Compose:
+    def __init__(self, *transforms):
+        self.transforms = list(transforms)
+
+    def __call__(self, value):
+        for each in self.transforms:
+            value = each(value)
+        return value
+
+
+def with_nested_transforms():
+    engine, model, loader = with_data()
+    loader.dataset.transform = Compose(Compose(Transform()), Transform())
+    return engine, model, loader
+
+
 BATCHES = [(torch.ones(2, 4), torch.ones(2, 1))] * 10
 OWNERS = [with_a_model, with_an_optimizer, with_a_step, with_a_loss, with_a_handler, with_data]
+OWNERS += [with_a_list, with_a_hook, with_slots, with_a_module_of_functions, with_where]
+OWNERS += [with_nested_transforms]
 
 
 def weights(model):

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import default_collate
+from torch.utils.data import DataLoader, default_collate
 
-from camshaft import LengthBatches, Padded
+from camshaft import Engine, LengthBatches, Padded
 
 
 def of_rank(rank, ranks, *arguments, **options):
@@ -174,3 +174,10 @@ def test_tensors_are_padded_wherever_they_are_in_a_sample_and_the_rest_is_torchs
     assert str(Padded()(even)) == str(default_collate(even))
     with pytest.raises(ValueError, match="shorter"):
         Padded()([(short, 1), (long,)])
+
+
+def test_a_number_of_lengths_that_is_not_that_of_the_samples_is_an_error():
+    for lengths in ([1, 2, 3, 4], [1, 2, 3, 4, 5, 6]):
+        loader = DataLoader([1.0] * 5, batch_sampler=LengthBatches(lengths, 2))
+        with pytest.raises(ValueError, match=f"got {len(lengths)} lengths, and the data set has 5"):
+            Engine(lambda state, batch: None).run(loader, max_epochs=1)

@@ -166,7 +166,7 @@ def test_on_any_numbers_of_ranks_in_turn_each_sample_of_an_epoch_comes_once(
     if not all(map(is_read, {last, *(ranks for ranks, _ in stages)})):
         return
     seen, saved, stop_at = [], None, 0
-    for ranks, more in [*stages, (last, 99)]:
+    for ranks, more in [*stages, (last, 999)]:
         stop_at += more
         saved = left_by(ranks, make, saved, stop_at, seen)
         if saved is None:

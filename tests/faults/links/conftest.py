@@ -11,6 +11,7 @@ from camshaft.handlers import (
     CSV,
     Checkpoint,
     Export,
+    Fingerprints,
     HangWatchdog,
     ImageFiles,
     Journal,
@@ -101,6 +102,7 @@ WRITERS = {
     "Export": lambda d, n: run(Export(d, **SAVES), epochs=n),
     "Journal": handler(Journal),
     "JSONLines": handler(lambda d: JSONLines(d / "rows.jsonl", when=EACH)),
+    "Fingerprints": handler(lambda d: Fingerprints(d / "prints.jsonl")),
     "CSV": handler(lambda d: CSV(d / "rows.csv", when=EACH)),
     "ImageFiles": handler(ImageFiles),
     "TensorBoard": handler(TensorBoard),
@@ -121,7 +123,9 @@ IMPORT_MUCH = {"Mirror", "Profile", "TensorBoard", "fetch", "report"}
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
-"""Writes on a CUDA device only, writes to a stream, or reads what others here write."""
+ELSEWHERE |= {"run_config"}
+"""Writes on a CUDA device only, writes to a stream, or reads what others here write; a config is
+written in the way of the `Journal` beside it."""
 
 
 def told_of_a_path():
