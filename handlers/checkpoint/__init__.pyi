@@ -1,5 +1,4 @@
 from .checkpoint import Checkpoint as Checkpoint
-from .directory import CHUNK as CHUNK
 from .directory import NAME as NAME
 from .directory import Checkpoints as Checkpoints
 from .directory import Claims as Claims
@@ -18,6 +17,7 @@ from .directory import unused_path as unused_path
 from .directory import verify_files as verify_files
 from .directory import weights_at as weights_at
 from .export import Export as Export
+from .format import CHUNK as CHUNK
 from .format import MANIFEST as MANIFEST
 from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Checksums as Checksums

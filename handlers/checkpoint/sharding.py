@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...engine import ranks
 from ...engine.modules import box_at, box_of, is_spread, local
-from .format import Grid, Pieces, Table, TensorInfo, table_as_tree
+from .format import PIECES, Grid, Pieces, Table, TensorInfo, table_as_tree, table_of_tree
 
 Tensors = Mapping[str, Mapping[str, Tensor]]
 """By file and name."""
@@ -101,7 +101,8 @@ class Layout:
         """Note how these tensors lie on the ranks; see `table_of` for `is_the_same`.
 
         Raises:
-            ValueError: A shard of this rank has another shape than its place in the mesh gives it.
+            ValueError: A shard of this rank has another shape than its place in the mesh gives it,
+                or nobody would read the table.
         """
         forms = {
             file: {name: _form(each, is_the_same(file, name)) for name, each in named.items()}
@@ -110,8 +111,14 @@ class Layout:
         if forms == self._forms:
             return
         _check_shards(tensors)
-        self.table, self._forms = table_of(tensors, is_the_same), forms
+        self.table = table_of(tensors, is_the_same)
         self.tree = table_as_tree(self.table)
+        try:
+            table_of_tree(self.tree, ranks.world_size())
+        except ValueError as error:
+            advice = "shard within hosts and replicate between them (HSDP)"
+            raise ValueError(f"cannot save: {PIECES} {error}; {advice}") from error
+        self._forms = forms
         self.digest = sha256(dumps(self.tree, sort_keys=True).encode()).hexdigest()
         own = [*Pieces(self.table).of(ranks.rank())]
         self.infos = {piece.key(file, name): info for file, name, piece, info in own}

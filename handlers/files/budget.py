@@ -15,9 +15,11 @@ LONGEST = 4300
 LARGEST_HEADER = 16 * 2**20
 """Bytes of the header that lists the tensors of a file: each takes a hundred or two."""
 LARGEST_MANIFEST = 4 * 2**20
-"""Bytes of a manifest, of which a directory has many; the checksums of 6 TB take so many."""
-MOST_PIECES = 2**25
-"""Pieces of sharded tensors in a checkpoint: two thousand tensors on sixteen thousand ranks."""
+"""Bytes of a manifest, of which a directory has many; 16 TB on 16,384 ranks take a fifth of it."""
+LARGEST_FILE = 2**44
+"""Bytes of a file of a checkpoint: one with holes takes no room, and yet seconds to verify."""
+MOST_PIECES = 2**28
+"""Pieces of sharded tensors in a checkpoint: sixteen thousand tensors on as many ranks."""
 MOST_PIECES_OF_RANK = 2**17
 """Pieces in one rank's file: only these are ever listed. Its header has room for no more."""
 LARGEST_LOG = 4 * 2**30

@@ -155,7 +155,7 @@ def directory(path):
 
 def sparse(path):
     os.truncate(path / "state.json", 2**40)
-    forge(path, put("files", "state.json", {"size": 2**40, "crc32": [1]}))
+    forge(path, put("files", "state.json", {"size": 2**40, "crc32": [1, 2, 3]}))
 
 
 OPTIMIZER = ("objects", "optimizer", "content")

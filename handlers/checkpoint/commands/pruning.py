@@ -11,7 +11,6 @@ from pathlib import Path
 from ...common import aligned, readable_size, show
 from ...files import locked, regular, size_of, text_of
 from ..directory import (
-    CHUNK,
     OF_RANK,
     Saved,
     drop,
@@ -29,6 +28,7 @@ from ..directory import (
     write_checkpoint,
 )
 from ..format import (
+    CHUNK,
     PLAIN_NAME,
     TENSORS,
     TRAIN,

@@ -29,7 +29,6 @@ from .files import DirectoryLock, need_space, scratch, sweep_run
 from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .saved import NAME, Saved, files_on_disk, saved_at
 from .verify import (
-    CHUNK,
     Places,
     check_pieces,
     checksums_of,
@@ -53,7 +52,6 @@ from .write import (
 )
 
 __all__ = [
-    "CHUNK",
     "LATEST",
     "NAME",
     "OF_RANK",

@@ -17,6 +17,7 @@ from ....engine import ranks
 from ...files import beside, created, locked, make_directory, remove_path, shared
 from ...files import sweep as sweep_beside
 from ..format import (
+    CHUNK,
     MANIFEST,
     TENSORS,
     TREE,
@@ -31,7 +32,7 @@ from ..format import (
 )
 from .contents import tree_at, tree_in
 from .saved import saved_at
-from .verify import CHUNK, compare_sizes, refuse_other_pieces
+from .verify import compare_sizes, refuse_other_pieces
 
 logger = logging.getLogger("camshaft")
 

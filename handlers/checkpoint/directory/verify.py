@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 from ...files import regular, size_of
 from ..format import (
+    CHUNK,
     FROZEN,
     MANIFEST,
     PIECES,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("camshaft")
 
-CHUNK = 16 * 2**20
-"""The bytes that have one checksum."""
 PIECE = 2**20
 """The bytes that are read before they are summed: few enough for the processor's cache."""
 MOST_VIEWS = 512
@@ -62,7 +61,7 @@ def compare_sizes(saved: Saved) -> None:
             size = size_of(saved.path / name)
             if size != expected.size:
                 raise ValueError(f"has {size} bytes and should have {expected.size}")
-            if len(expected.crc32) != -(-size // CHUNK):
+            if len(expected.crc32) != -(-size // expected.chunk):
                 raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
@@ -123,7 +122,7 @@ def verify_portion(
     total, before = saved.manifest.size, 0
     for name, expected in saved.manifest.files.items():
         first, last = (
-            min(len(expected.crc32), max(0, -(-(place - before) // CHUNK)))
+            min(len(expected.crc32), max(0, -(-(place - before) // expected.chunk)))
             for place in (total * number // count, total * (number + 1) // count)
         )
         before += expected.size
@@ -146,8 +145,9 @@ def _compare_chunks(
     expected = saved.manifest.files[name]
     last = len(expected.crc32) if last is None else last
     with reading(saved.path, name):
-        found = checksums_of(saved.path / name, first, last, into)
-        size = min(expected.size, last * CHUNK) - first * CHUNK
+        chunk, times = expected.chunk, expected.chunk // CHUNK
+        found = checksums_of(saved.path / name, first * times, last * times, into).folded(chunk)
+        size = min(expected.size, last * chunk) - first * chunk
         if found != Checksums(size, expected.crc32[first:last]):
             raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
 
@@ -195,7 +195,7 @@ class Places:
 def checksums_of(
     path: Path, first: int = 0, last: int | None = None, into: Places | None = None
 ) -> Checksums:
-    """The checksums of a whole file, or of its chunks from `first` to before `last`.
+    """The checksums of a whole file, or of its 16 MiB from `first` to before `last`, not folded.
 
     With `into`, all bytes are read into these buffers. Without it, holes in the file are not read.
     """
@@ -241,8 +241,10 @@ def _processors() -> int:
 
 def _holes(descriptor: int, size: int, begins: Iterable[int]) -> Iterator[int]:
     """The chunks that are holes: a file of a few bytes on the disk can span terabytes."""
+    data = -math.inf
     for begin in begins:
-        if begin + CHUNK <= size and _data_from(descriptor, begin) >= begin + CHUNK:
+        data = data if data >= begin else _data_from(descriptor, begin)
+        if begin + CHUNK <= min(size, data):
             yield begin
 
 

@@ -20,6 +20,7 @@ from ..format import (
     Payload,
     TensorInfo,
     UnreadableError,
+    folded_together,
     needing_memory,
 )
 from .catalogue import next_number, scan
@@ -47,8 +48,10 @@ def write_checkpoint(
 
     Raises:
         OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
-        UnreadableError: The files could not be read again; none of them is left.
+        UnreadableError: The files could not be read again, and none of them is left; or the
+            manifest or a file would be too large, and nothing was written.
     """
+    manifest.refuse_large(payloads, 1)
     place, _ = place_for(directory, manifest.iteration, before)
     temporary = beside(place, "tmp")
     try:
@@ -120,7 +123,7 @@ def commit(
         make_directory(directory)
         number = manifest.number or next_number(directory)
         saved = _appear(
-            temporary, place, aside, replace(manifest, number=number, files=dict(files))
+            temporary, place, aside, replace(manifest, number=number, files=folded_together(files))
         )
     if not manifest.number:
         note_latest(place)

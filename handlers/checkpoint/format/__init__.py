@@ -9,6 +9,7 @@ from .errors import (
     reading,
 )
 from .manifest import (
+    CHUNK,
     FROZEN,
     LARGEST_COUNT,
     MANIFEST,
@@ -18,6 +19,7 @@ from .manifest import (
     TREE,
     Checksums,
     Manifest,
+    folded_together,
     installed_versions,
     rank_file,
 )
@@ -45,6 +47,7 @@ from .tensors import (
 )
 
 __all__ = [
+    "CHUNK",
     "DTYPES",
     "FROZEN",
     "LARGEST_COUNT",
@@ -74,6 +77,7 @@ __all__ = [
     "decode",
     "every",
     "flattened",
+    "folded_together",
     "info_of",
     "installed_versions",
     "is_quantized",

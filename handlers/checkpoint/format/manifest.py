@@ -6,15 +6,19 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, fields
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+from zlib import crc32
 
 from ....engine.state import as_float
-from ...files import tree_of
+from ...files import budget, tree_of
 from .codec import Encoder, decode
+from .errors import UnreadableError
+from .tensors import Payload
 
 FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
@@ -28,6 +32,16 @@ FROZEN = ".frozen"
 """The suffix of a file of frozen weights, after the name of the module's other file."""
 MANY = 1000
 """The most files for which the manifest has a line each, for people to read."""
+CHUNK = 16 * 2**20
+"""The bytes that have one checksum, unless a checkpoint is very large."""
+MOST_CHECKSUMS = 2**15
+"""The most checksums in a manifest: those of 512 GiB. With many files, one each and a quarter."""
+ROOM = 2**20
+"""Bytes that a manifest needs for the checksums."""
+ROOM_OF_RANK = 64
+"""Bytes that a manifest needs for the names and sizes of the files of one of many ranks."""
+COLUMN = "rank-*"
+"""Stands for `rank_file` of each rank, in the manifest of many."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 
 
@@ -38,10 +52,38 @@ def rank_file(rank: int) -> str:
 
 @dataclass(frozen=True)
 class Checksums:
-    """A file's size in bytes, and the CRC-32 of each 16 MiB of it."""
+    """A file's size in bytes, and the CRC-32 of each 16 MiB of it.
+
+    To fold them is to put the CRC-32 of each two neighbours in their place. So each damaged byte
+    changes one of them, and a few can stand for a file of any size.
+    """
 
     size: int
     crc32: list[int]
+
+    @property
+    def chunk(self) -> int:
+        """The bytes that have one checksum: 16 MiB, twice as many for each time of folding."""
+        chunk = CHUNK
+        while chunk * max(1, len(self.crc32)) < self.size:
+            chunk *= 2
+        return chunk
+
+    def folded(self, chunk: int) -> Checksums:
+        """The same with a checksum for each `chunk` bytes; a last one without a neighbour stays."""
+        sums = self.crc32
+        for _ in range((chunk // self.chunk).bit_length() - 1):
+            text, end = array("I", sums).tobytes(), len(sums) // 2 * 8
+            sums = [crc32(text[at : at + 8]) for at in range(0, end, 8)] + sums[end // 4 :]
+        return Checksums(self.size, sums)
+
+
+def folded_together(files: Mapping[str, Checksums]) -> dict[str, Checksums]:
+    """The checksums of all files, folded until a manifest has room for them."""
+    chunk, most = CHUNK, max(MOST_CHECKSUMS, len(files) + MOST_CHECKSUMS // 4)
+    while sum(-(-each.size // chunk) for each in files.values()) > most:
+        chunk *= 2
+    return {name: each.folded(chunk) for name, each in files.items()}
 
 
 @dataclass(frozen=True)
@@ -78,9 +120,38 @@ class Manifest:
 
     def to_json(self) -> str:
         """The text of the file, with a SHA-256 of itself."""
-        body: dict[str, Any] = Encoder("the manifest").encode(asdict(self))
-        indent = 1 if len(self.files) <= MANY else None  # with thousands of ranks it is large
-        return json.dumps(body | {"sha256": _digest(body)}, indent=indent)
+        body: dict[str, Any] = Encoder("the manifest").encode(asdict(replace(self, files={})))
+        if len(self.files) <= MANY:
+            body["files"] = {name: asdict(each) for name, each in self.files.items()}
+            return json.dumps(body | {"sha256": _digest(body)}, indent=1)
+        body["files"] = _in_columns(self.files, self.world_size)
+        return json.dumps(body | {"sha256": _digest(body)}, separators=(",", ":"))
+
+    def refuse_large(self, files: Mapping[str, Payload], count: int) -> None:
+        """Refuse a checkpoint that nobody would read, before a byte of it is written.
+
+        Args:
+            files: What this rank writes.
+            count: How many ranks write.
+
+        Raises:
+            UnreadableError: The manifest of all files, or one of these files, would be too large.
+        """
+        own = sum(len(name) + 2 * ROOM_OF_RANK for name in files)
+        said = len(self.to_json())
+        if (size := said + own + ROOM + ROOM_OF_RANK * count) > budget.LARGEST_MANIFEST:
+            raise UnreadableError(
+                f"no checkpoint can be saved: its {MANIFEST} would take up to {size:,} bytes, and "
+                f"at most {budget.LARGEST_MANIFEST:,} are read: {ROOM_OF_RANK * count:,} for the "
+                f"files of {count:,} ranks, {said:,} for metrics and the like. Let fewer ranks "
+                "train one model, or put fewer numbers into state.metrics"
+            )
+        size, name = max(((each.size, name) for name, each in files.items()), default=(0, ""))
+        if size > budget.LARGEST_FILE:
+            raise UnreadableError(
+                f"no checkpoint can be saved: {name} would have {size:,} bytes, and a file has at "
+                f"most {budget.LARGEST_FILE:,}. Shard the model over more ranks (fully_shard)"
+            )
 
     @classmethod
     def of_json(cls, text: str | bytes) -> Manifest:
@@ -100,7 +171,7 @@ class Manifest:
                     f"the version that wrote it: {body.get('versions')}"
                 )
             content = decode(body, {}) if b'"!' in text else body  # a tag, such as that of NaN
-            files = {name: Checksums(**each) for name, each in content.pop("files").items()}
+            files = _of_columns(content.pop("files"))
             manifest = cls(files=files, **content)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
@@ -110,7 +181,30 @@ class Manifest:
                 raise ValueError(f"it is no manifest: {item.name} is {found}, not {item.type}")
         if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
             raise ValueError(f"it names files that do not lie beside it: {odd}")
+        if odd := [name for name, each in files.items() if each.size > budget.LARGEST_FILE]:
+            raise ValueError(f"it names files of more than {budget.LARGEST_FILE} bytes: {odd[:3]}")
         return manifest
+
+
+def _in_columns(files: Mapping[str, Checksums], count: int) -> dict[str, Any]:
+    """The files of ranks as one list for each kind, in the order of ranks; others by name."""
+    rest, tree = dict(files), dict[str, Any]()
+    for kind in (".json", TENSORS):
+        column = (rest.pop(f"{rank_file(n)}{kind}", None) for n in range(min(count, len(files))))
+        tree[f"{COLUMN}{kind}"] = [each and [each.size, *each.crc32] for each in column]
+    return tree | {name: asdict(each) for name, each in sorted(rest.items())}
+
+
+def _of_columns(tree: Mapping[str, Any]) -> dict[str, Checksums]:
+    files = dict[str, Checksums]()
+    for name, each in tree.items():
+        if name.startswith(COLUMN):
+            kind = name.removeprefix(COLUMN)
+            some = {rank_file(n): own for n, own in enumerate(each) if own}
+            files |= {f"{own}{kind}": Checksums(sums[0], sums[1:]) for own, sums in some.items()}
+        else:
+            files[name] = Checksums(**each)
+    return files
 
 
 def _is_count(value: object) -> bool:

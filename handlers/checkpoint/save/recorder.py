@@ -126,6 +126,7 @@ class Recorder:
         if self._is_open:
             return
         with ranks.on_all_ranks(f"write to {self.directory}"):
+            Manifest().refuse_large({}, self._team.size)
             if ranks.rank() == 0:
                 self._lock.acquire()
             self._is_open = True
@@ -198,7 +199,9 @@ class Recorder:
                     f"rank {team.rank} saves other objects, or distributes them otherwise, than "
                     "rank 0: several ranks make one checkpoint only of the same objects on one mesh"
                 )
-            files = None if content is None else writer.attempt(partial(self._copied, content))
+            files = None
+            if content is not None:
+                files = writer.attempt(partial(self._copied, content, manifest))
         if team.any(files is None) or files is None or content is None:
             return
         temporary = team.temporary(state.iteration)
@@ -225,10 +228,12 @@ class Recorder:
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
-    def _copied(self, content: Snapshot) -> Mapping[str, Payload]:
+    def _copied(self, content: Snapshot, manifest: Manifest) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""
         with needing_memory("copy the run"):
-            return (streamed if self._staging is None else self._staging.copy)(content)
+            files = (streamed if self._staging is None else self._staging.copy)(content)
+        manifest.refuse_large(files, self._team.size)
+        return files
 
     def _save(
         self,

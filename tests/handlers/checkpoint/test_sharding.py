@@ -105,9 +105,9 @@ def same_pieces(tensors, owners):
     return {"cuts": [[*range(len(owners) + 1)]], "ranks": [owners], "tensors": {"model": entries}}
 
 
-def test_forty_million_pieces_in_a_small_table_are_refused():
-    with pytest.raises(ValueError, match="more than 33554432 pieces"):
-        table_of_tree(same_pieces(2500, [*range(16_384)]), 16_384)
+def test_three_hundred_million_pieces_in_a_small_table_are_refused():
+    with pytest.raises(ValueError, match="more than 268435456 pieces"):
+        table_of_tree(same_pieces(18_000, [*range(16_384)]), 16_384)
 
 
 def test_a_large_model_spread_over_sixteen_thousand_ranks_is_read():

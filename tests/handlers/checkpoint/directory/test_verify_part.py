@@ -9,14 +9,13 @@ from safetensors.torch import save_file
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint
 from camshaft.handlers.checkpoint.directory import (
-    CHUNK,
     Saved,
     check_pieces,
     checksums_of,
     verify_files,
     verify_portion,
 )
-from camshaft.handlers.checkpoint.format import Grid, Manifest, table_as_tree
+from camshaft.handlers.checkpoint.format import CHUNK, Grid, Manifest, table_as_tree
 from camshaft.handlers.files import text_of
 
 SIZES = {"a.bin": 5, "b.bin": 0, "c.bin": 3 * CHUNK + 7, "d.bin": 2 * CHUNK, "state.json": 2}
