@@ -336,6 +336,7 @@ class Loop(Generic[Batch, Output]):
         state.step_under_way.windows.clear()
         state.step_under_way.clocks.clear()
         state.step_under_way.are_alike.clear()
+        state.step_under_way.seen_by = None
         try:
             return errors
         finally:

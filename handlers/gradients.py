@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
@@ -29,6 +29,7 @@ class ClipGradNorm:
     ClipGradNorm(max_norm=1.0, norm_type=2.0, optimizer=None, name=None)
     """
 
+    shares_norm: ClassVar[bool] = True
     max_norm: float
     _: KW_ONLY
     norm_type: float = 2.0
@@ -63,6 +64,7 @@ class ClipGradNorm:
 class ClipGradValue:
     """Cut each element of the gradients of a step to between -`max_value` and `max_value`."""
 
+    shares_norm: ClassVar[bool] = True
     max_value: float
     _: KW_ONLY
     optimizer: Optimizer | str | None = None
@@ -80,6 +82,7 @@ class ClipGradValue:
         """Clip."""
         if gradients := ready_gradients(state, self.optimizer, "ClipGradValue"):
             if are_spread(gradients.tensors):
+                gradients.norms.clear()
                 for each in locals_of(gradients.tensors):
                     each.clamp_(-self.max_value, self.max_value)
             elif gradients.tensors:  # torch fails without gradients
@@ -107,6 +110,7 @@ class GradNorm:
     'grad_norm/critic'
     """
 
+    shares_norm: ClassVar[bool] = True
     norm_type: float = 2.0
     _: KW_ONLY
     optimizer: Optimizer | str | None = None

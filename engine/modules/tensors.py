@@ -81,31 +81,48 @@ def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors if _dtensor() is None else [local(each) for each in tensors]
 
 
-def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
+def norms(
+    tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None = None
+) -> list[Tensor]:
     """The norm of each of these tensors, over all ranks that hold parts of it.
 
     Each dimension of a mesh sends one message, for any number of tensors. The host does not wait
     for a device.
+
+    Args:
+        tensors: The tensors, or this rank's parts of them.
+        kind: 2 for the Euclidean norm.
+        beside: A number that becomes its sum over all ranks (its maximum, if `kind` is infinity);
+            without a message, if all ranks are in one dimension of the mesh.
     """
     own = [_without_partial_sums(each) for each in tensors]
     found = _norms_of_parts([_elements(local(each)) for each in own], kind)
     is_largest = kind == float("inf")
-    for group, members in _by_group(own).items():
+    groups = _by_group(own)
+    rides = [ranks.world_size(group) for group in groups] == [ranks.world_size()]
+    for group, members in groups.items():
         sent = torch.stack([found[number] for number in members])
         # NaN has no defined maximum; infinity says as well that a norm is not finite.
         sent = sent.nan_to_num(nan=kind, posinf=kind) if is_largest else sent**kind
+        if beside is not None and rides:
+            sent = torch.cat([sent, beside.to(sent).view(1)])
         got = ranks.largest(sent, group=group) if is_largest else ranks.total(sent, group=group)
-        for number, each in zip(members, torch.as_tensor(got), strict=True):
+        got = torch.as_tensor(got)
+        for number, each in zip(members, got, strict=False):
             found[number] = each if is_largest else each ** (1 / kind)
+        if beside is not None and rides:
+            beside.copy_(got[-1])
+    if beside is not None and not rides:
+        beside.copy_(torch.as_tensor(ranks.total(beside)))
     return [
         each.to(torch.promote_types(tensor.dtype, torch.float32))
         for each, tensor in zip(found, tensors, strict=True)
     ]
 
 
-def norm(tensors: Sequence[Tensor], kind: float = 2.0) -> Tensor:
-    """The norm of all these tensors together, over all ranks that hold parts of them."""
-    first, *_ = found = norms(tensors, kind)
+def norm(tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None = None) -> Tensor:
+    """The norm of all these tensors together; for `beside`, see `norms`."""
+    first, *_ = found = norms(tensors, kind, beside=beside)
     return torch.as_tensor(vector_norm(torch.stack([each.to(first) for each in found]), kind))
 
 

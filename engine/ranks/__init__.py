@@ -34,6 +34,7 @@ from .letters import collected, leave
 from .prepare import prepare
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
+from .stacks import stacks_of_all
 from .stops import Stops
 
 __all__ = [
@@ -71,6 +72,7 @@ __all__ = [
     "receive",
     "send",
     "share",
+    "stacks_of_all",
     "summed",
     "total",
     "world_size",

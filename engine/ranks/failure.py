@@ -13,6 +13,8 @@ from threading import Thread
 from typing import Any
 
 from .groups import default_store, is_distributed, rank, world_size
+from .stacks import PATIENCE as OF_STACKS
+from .stacks import stacks_of_all
 
 PLACE = "camshaft/failures"
 PATIENCE = 2.0
@@ -51,8 +53,9 @@ def note_failure(error: BaseException) -> None:
     """Tell the other ranks why this rank fails, or add to its error which rank failed first.
 
     The reason goes through the store of the process group, which needs no other rank. A rank whose
-    error only says that it lost another rank waits a moment for that rank's reason. This takes a
-    few seconds at most, even if the process that keeps the store hangs.
+    error only says that it lost another rank waits a moment for that rank's reason, and without one
+    asks all ranks where they are. This takes a few seconds at most, even if the process that keeps
+    the store hangs.
     """
     if not is_distributed() or world_size() == 1 or vars(error).get(PLACE):
         return
@@ -60,7 +63,7 @@ def note_failure(error: BaseException) -> None:
     notes: list[str] = []
     thread = Thread(target=partial(_try, error, notes), name="failure of a rank", daemon=True)
     thread.start()
-    thread.join(2 * PATIENCE)
+    thread.join(2 * PATIENCE + OF_STACKS)
     for note in notes if not thread.is_alive() else [f"{UNREAD}: it does not answer"]:
         error.add_note(note)
 
@@ -95,26 +98,31 @@ def _try(error: BaseException, notes: list[str]) -> None:
         own = Failure(rank(), socket.gethostname(), said, time.time())
         store.append(PLACE, json.dumps(asdict(own)) + "\n")
         if lost:
-            notes.append(_first_reason(store))
+            reason, is_told = _first_reason(store)
+            notes.append(reason)
+            if not is_told:
+                notes.append(stacks_of_all(error))
         elif rank() == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
             _listen(store, None)  # the store ends with this process, and other ranks still read it
     except Exception as failure:
         notes.append(f"{UNREAD}: {failure}")
 
 
-def _first_reason(store: Any) -> str:
+def _first_reason(store: Any) -> tuple[str, bool]:
+    """What the other ranks have told, and whether one of them has failed by itself."""
     found = _listen(store, "reason")
     for each in found:
         if each.reason is not None and each.rank != rank():
-            return f"rank {each.rank} ({each.host}) failed first: {each.reason}"
+            return f"rank {each.rank} ({each.host}) failed first: {each.reason}", True
     silent = sorted({*range(world_size())} - {each.rank for each in found})
     if not silent:
-        return "every rank has lost its connection to another one, and none has failed by itself"
+        both = "every rank has lost its connection to another one, and none has failed by itself"
+        return both, False
     who = f"rank {silent[0]} has" if len(silent) == 1 else f"ranks {silent[:9]} have"
     return (
         f"no rank has said why; {who} said nothing: killed, hanging, cut off or busy. The log of "
         "such a rank says more: that of its launcher, or of RankLogs"
-    )
+    ), False
 
 
 def _listen(store: Any, until: str | None) -> list[Failure]:

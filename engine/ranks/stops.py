@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
-from threading import Event, Thread
+from threading import Event, Thread, get_ident
 
 from .groups import default_store, rank, world_size
 from .letters import wait_for
+from .stacks import answer
 
 PLACE = "camshaft/stops"
 PERIOD, PER_SECOND = 1.0, 1000
@@ -34,7 +35,7 @@ class Stops:
         """
         self._iteration = iteration
         self._number, self._met = next(_numbers), 0
-        self._is_over = Event()
+        self._is_over, self._trains = Event(), get_ident()
         self._thread = Thread(target=self._watch, name="stops of other ranks", daemon=True)
         self._thread.start()
 
@@ -70,8 +71,9 @@ class Stops:
 
     def _watch(self) -> None:
         with suppress(RuntimeError, ValueError):  # the store has ended
-            store = default_store()
+            store, answered = default_store(), ""
             while not self._is_over.wait(max(PERIOD, world_size() / PER_SECOND)):
+                answered = answer(store, self._trains, answered)
                 box = self._box
                 if not store.check([box]):
                     continue

@@ -217,6 +217,10 @@ class StepUnderWay:
     """By optimizer: whether all ranks have the same gradients, if this was checked."""
     check: GradientCheck | None = None
     """The check for code that changes gradients; None outside some epochs' first iterations."""
+    seen_by: list[Any] | None = None
+    """What sees gradients before a step, as the ranks last compared it."""
+    shares_norms: bool = False
+    """True if all of that tells when it changes gradients, on all ranks."""
     clocks: list[Update] = field(default_factory=list)
     """The updates that began in this run and whose steps count as the run's steps."""
 

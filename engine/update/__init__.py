@@ -1,6 +1,6 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .gradients import Gradients, non_finite, norm_of, parameters_of, ready_gradients
+from .gradients import Gradients, non_finite, norm_of, parameters_of, ready_gradients, shares_norms
 from .micro_batch import MicroBatch
 from .optimizers import Given, Optimizers, one_of
 from .sync import are_alike
@@ -18,4 +18,5 @@ __all__ = [
     "one_of",
     "parameters_of",
     "ready_gradients",
+    "shares_norms",
 ]

@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from torch.overrides import has_torch_function_unary
 
 from .. import ranks
+from ..events import Events
 from ..modules import (
     are_spread,
     local,
@@ -140,7 +141,7 @@ class Gradients:
     tensor(10.)
     """
 
-    __slots__ = ("compiled", "is_plain", "optimizer", "tensors")
+    __slots__ = ("compiled", "is_plain", "norms", "optimizer", "tensors")
 
     def __init__(self, optimizer: Optimizer, compiled: CompiledStep | None = None) -> None:
         self.optimizer = optimizer
@@ -150,6 +151,8 @@ class Gradients:
         """The gradients that were not None at the last look; empty again after the step."""
         self.is_plain = False
         """True if one call handles all gradients together: see `are_plain`."""
+        self.norms: dict[float, Tensor] = {}
+        """By kind: norms of gradients that are not plain, while nobody changes the gradients."""
 
     def look(self) -> Self:
         """Look the gradients up again, since a handler may have replaced them."""
@@ -162,19 +165,33 @@ class Gradients:
         known = self.tensors
         if not found or len(found) != len(known) or not all(map(is_, found, known)):
             self.tensors, self.is_plain = found, are_plain(found)
+            self.norms.clear()
         return self
 
     def norm(self, kind: float = 2.0) -> Tensor:
         """The norm of all gradients together, over all ranks that hold them; on their device."""
-        return (_norm_of_plain if self.is_plain else norm_of)(self.tensors, kind)
+        if self.is_plain:
+            return _norm_of_plain(self.tensors, kind)
+        if kind not in self.norms:
+            self.norms[kind] = norm_of(self.tensors, kind)
+        return self.norms[kind]
+
+    def total(self, number: Tensor, kind: float | None) -> Tensor:
+        """The sum of a number over all ranks, in the message of a norm that a handler reads too."""
+        if kind is None or not are_spread(self.tensors):
+            return torch.as_tensor(ranks.total(number))
+        self.norms[kind] = norm(self.tensors, kind, beside=number)
+        return number
 
     def scale(self, factor: Tensor | float) -> None:
         """Scale the gradients in place."""
+        self.norms.clear()
         if self.tensors:
             multiply_each(self.tensors if self.is_plain else locals_of(self.tensors), factor)
 
     def change_by(self, function: Function) -> Function:
         """A function of parameters that changes their gradients; compiled, if the step is."""
+        self.norms.clear()
         return function if self.compiled is None else self.compiled.of(function)
 
 
@@ -198,6 +215,8 @@ def ready_gradients(
             )
         gradients = Gradients(only)
     if only is None or gradients.optimizer is only:
+        if gradients.norms and not shares_norms(state):
+            gradients.norms.clear()
         return gradients.look()
     if any(each is only for each in optimizers_in(gradients.optimizer)):
         return Gradients(only, gradients.compiled).look()
@@ -213,6 +232,22 @@ def _named(state: State[Any, Any], name: str, kind: str) -> Optimizer:
             f"{names}"
         )
     return known[name]
+
+
+def shares_norms(state: State[Any, Any]) -> bool:
+    """True if, on all ranks, only handlers that tell of their changes see gradients before a step.
+
+    These are the classes with a `shares_norm` of their own. The ranks ask one another at first, and
+    when functions or handlers have come or gone.
+    """
+    step, engine = state.step_under_way, state.engine
+    events = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+    seen = [each for event in events for each in engine.signal(event).receivers.values()]
+    if step.seen_by != seen:
+        handlers = [engine.handlers.get(getattr(each, "handler", "")) for each in seen]
+        is_shared = all("shares_norm" in vars(type(each)) for each in handlers)
+        step.seen_by, step.shares_norms = seen, not ranks.any_rank(not is_shared)
+    return step.shares_norms
 
 
 def are_plain(gradients: Sequence[Tensor]) -> bool:

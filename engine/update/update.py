@@ -328,6 +328,7 @@ class Update:
         optimizer, scaler, gradients = self.optimizer, self.scaler, self._gradients
         step = state.step_under_way
         step.gradients, step.is_skipped = gradients, False
+        gradients.norms.clear()  # a failed step may have left some
         if scaler is not None:
             scaler.unscale_(optimizer)
         if factor is not None:

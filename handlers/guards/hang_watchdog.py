@@ -29,6 +29,8 @@ class HangWatchdog:
     count as progress; a save and the first compilation have to be done within `seconds` too. An
     iteration costs nothing: a thread looks at the clocks ten times within `seconds`.
 
+    On several ranks a warning says where all ranks are, those that are behind first.
+
     A process has one such timer: of runs inside one another, the innermost that has a HangWatchdog
     uses it.
 
@@ -132,6 +134,9 @@ class ClockWatch:
                     "the stacks of all threads are in %s",
                     *(self._seconds, self.states[0].iteration, self._file.name),
                 )
+                if ranks.world_size() > 1:
+                    with suppress(RuntimeError, ValueError):  # the store has ended
+                        logger.warning("HangWatchdog: %s", ranks.stacks_of_all())
             if self._ended.wait(self._seconds / 10):
                 return
 

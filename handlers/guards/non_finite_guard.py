@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -12,7 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import are_alike, non_finite, ready_gradients
+from ...engine.update import are_alike, non_finite, ready_gradients, shares_norms
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -30,8 +30,9 @@ class NonFiniteGuard:
     - Where `DistributedDataParallel` averages gradients, the averages decide. They are the same on
       all ranks, and what is not finite on one rank makes them so, its loss included, as a loss that
       is not finite has such gradients. Nothing is sent.
-    - Other models, such as those that `fully_shard` splits, cost one message of 4 bytes a window;
-      with `late=True` one in `every` windows.
+    - Other models, such as those that `fully_shard` splits, cost one message of 4 bytes a window,
+      or none beside handlers that read the norm, if this guard is attached before them; with
+      `late=True` one in `every` windows.
 
     Args:
         policy: `"raise"` ends the run with `FloatingPointError`, so that the run is not taken for
@@ -53,6 +54,7 @@ class NonFiniteGuard:
     5
     """
 
+    shares_norm: ClassVar[bool] = True
     policy: str = "raise"
     _: KW_ONLY
     limit: int | None = None
@@ -162,7 +164,11 @@ class NonFiniteGuard:
             # Where nothing is sent, no rank may judge by a value of its own.
             if is_sent or self.late or not ranks.is_distributed():
                 bad = bad + verdict.own_loss
-        return torch.as_tensor(ranks.total(bad)) if is_sent and not self.late else bad
+        if not is_sent or self.late:
+            return bad
+        handlers = state.engine.handlers.values()
+        kinds = [kind for each in handlers if (kind := getattr(each, "norm_type", None))]
+        return gradients.total(bad, kinds[0] if kinds and shares_norms(state) else None)
 
     def _first_of_all(self, step: int) -> int:
         """The first bad step of any rank, given this rank's first bad step; 0 means none."""

@@ -71,6 +71,7 @@ class SpikeGuard:
     window: int = 100
     steps: int = 100
     limit: int = 10
+    shares_norm: ClassVar[bool] = True
     in_trials: ClassVar[bool] = False
     """It takes no part in `find_lr`, where loss and gradients are meant to grow."""
 
@@ -172,6 +173,11 @@ class SpikeGuard:
         value = state.metrics[self.metric]
         value = value if isinstance(value, Tensor) else as_float(value)
         return float(ranks.total(value)) / ranks.world_size()
+
+    @property
+    def norm_type(self) -> float | None:
+        """The kind of norm that it reads in each step; None if it judges another metric."""
+        return 2.0 if self.metric == GRAD_NORM else None
 
     @property
     def _what(self) -> str:

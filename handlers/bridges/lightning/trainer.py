@@ -158,6 +158,7 @@ class ManualOptimizer:
             return
         step.is_skipped = None
         self._trainer.hooks.call("on_before_optimizer_step", self.optimizer)
+        step.gradients.norms.clear()
         state.fire(Events.GRADIENTS_READY)
         self.optimizer.step()
         step.gradients.tensors = ()

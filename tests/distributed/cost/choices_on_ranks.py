@@ -15,7 +15,7 @@ sys.path.append(str(Path(__file__).parents[1]))
 import checks
 
 from camshaft import Engine, Events, Stage, Update, ranks, supervised
-from camshaft.handlers import ClipGradNorm, GradNorm, NonFiniteGuard, SpikeGuard
+from camshaft.handlers import ClipGradNorm, ClipGradValue, GradNorm, NonFiniteGuard, SpikeGuard
 
 BATCHES = [(torch.ones(2, 4), torch.ones(2, 2))] * 3
 HANDLERS = {
@@ -57,6 +57,90 @@ def each_handler_sends_what_the_page_says():
         model = wrapped(is_sharded)
         engine = supervised(model, sgd(model), mse_loss, device="cpu").add(handler)
         assert count(engine) == expected[is_sharded], (handler, is_sharded)
+
+
+def four():
+    return [NonFiniteGuard("skip"), SpikeGuard(window=2), GradNorm(), ClipGradNorm(0.01)]
+
+
+def all_that_read_the_norm_share_one_message_on_shards():
+    model = wrapped(True)
+    engine = supervised(model, sgd(model), mse_loss, device="cpu").add(*four())
+    assert count(engine) == 1
+    model = wrapped(False)
+    assert count(supervised(model, sgd(model), mse_loss, device="cpu").add(*four())) == 0
+
+
+def whoever_may_change_gradients_has_the_norm_asked_for_again():
+    def halve(state):  # by .data, which torch does not count as a change
+        for parameter in state.engine.objects["model"].parameters():
+            parameter.grad.to_local().data.mul_(0.5)
+
+    for is_everywhere, norm in product((True, False), (1.0, None)):
+        model = wrapped(True)
+        handlers = [NonFiniteGuard("skip"), GradNorm(), ClipGradNorm(norm)] if norm else four()
+        engine = supervised(model, sgd(model), mse_loss, device="cpu").add(*handlers)
+        if is_everywhere or ranks.rank() == 0:
+            engine.on(Events.GRADIENTS_READY, stage=Stage.MEASURE)(
+                halve if is_everywhere else lambda state: None
+            )
+        assert count(engine) == len(handlers)
+    model = wrapped(True)
+    found = []
+    engine = supervised(model, sgd(model), mse_loss, device="cpu")
+    engine.add(GradNorm(name="before"))
+    engine.on(Events.GRADIENTS_READY, stage=Stage.MEASURE)(halve)
+    engine.add(ClipGradNorm(1e9), ClipGradValue(1e-4), GradNorm(name="none"))
+
+    @engine.on(Events.STEP_COMPLETED)
+    def note(state):
+        found.append((state.metrics["grad_norm/before"], state.metrics["grad_norm"]))
+
+    engine.run(BATCHES, max_epochs=1)
+    assert all(after == before / 2 > 0 for before, after in found), found
+
+
+def shared_norms_give_the_bits_of_norms_of_their_own():
+    """A function on the events makes each handler ask by itself; one batch has a NaN on a rank."""
+
+    def run(is_shared):
+        torch.manual_seed(0)
+        model = fully_shard(nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2)))
+        rows = []
+        engine = supervised(model, sgd(model), mse_loss, device="cpu").add(*four())
+        if not is_shared:
+            engine.on(Events.BACKWARD_COMPLETED)(lambda state: None)
+
+        @engine.on(Events.ITERATION_COMPLETED)
+        def note(state):
+            skipped = state.metrics.get("skipped_steps", 0)
+            rows.append((state.step, skipped, float(state.metrics["grad_norm"])))
+
+        draw = torch.Generator().manual_seed(ranks.rank())
+        data = [tuple(torch.randn(2, n, generator=draw) for n in (4, 2)) for _ in range(8)]
+        data[4][0][0, 0] = float("nan") if ranks.rank() == 1 else 1.0
+        data[6][1].fill_(1e3)  # a spike
+        engine.run(data, max_epochs=1)
+        weights = torch.cat([each.full_tensor().reshape(-1) for each in model.parameters()])
+        return rows, weights.tolist()
+
+    shared, apart = run(True), run(False)
+    assert shared == apart
+    assert shared[0][-1][:2] == (6, 2)
+
+
+def a_norm_that_overflows_is_no_gradient_that_is_not_finite():
+    huge = [(torch.full((2, 4), 1e19), torch.full((2, 2), -1e19))] * 2
+
+    def loss(output, target):
+        return (output * target.sign()).mean() * 1e10
+
+    model = wrapped(True)
+    engine = supervised(model, sgd(model), loss, device="cpu")
+    engine.add(NonFiniteGuard("skip", metric=None), GradNorm())
+    state = engine.run(huge, max_epochs=1)
+    assert state.step == 2
+    assert state.metrics["grad_norm"].isinf()
 
 
 def targets_are_one_message_a_window():
@@ -104,6 +188,10 @@ def guards_ask_where_a_hook_may_leave_different_gradients():
 
 CHECKS = [
     each_handler_sends_what_the_page_says,
+    all_that_read_the_norm_share_one_message_on_shards,
+    whoever_may_change_gradients_has_the_norm_asked_for_again,
+    shared_norms_give_the_bits_of_norms_of_their_own,
+    a_norm_that_overflows_is_no_gradient_that_is_not_finite,
     targets_are_one_message_a_window,
     a_scaler_asks_where_each_rank_has_a_part,
     what_is_averaged_when_a_window_closes_is_five_with_the_gradients,
