@@ -16,6 +16,8 @@ LARGEST_HEADER = 16 * 2**20
 """Bytes of the header that lists the tensors of a file: each takes a hundred or two."""
 LARGEST_MANIFEST = 4 * 2**20
 """Bytes of a manifest, of which a directory has many; the checksums of 6 TB take so many."""
+LARGEST_METADATA = 2**30
+"""Bytes of the `.metadata` of a DCP directory; a piece of a tensor takes about a hundred."""
 MOST_PIECES = 2**25
 """Pieces of sharded tensors in a checkpoint: two thousand tensors on sixteen thousand ranks."""
 MOST_PIECES_OF_RANK = 2**17
