@@ -157,9 +157,9 @@ class DCPDirectory(OpenFiles):
 
     def value(self, name: str) -> Any:
         """A tensor or another value; of a pickle, only what `weights_only=True` takes."""
-        return (
-            self.tensors[name].read() if name in self.tensors else self._read(self._pieces[name][0])
-        )
+        if name in self.tensors:
+            return self.tensors[name].read()
+        return self._read(self._pieces[name][0])
 
     def fill(self, into: Tensor, file: str, name: str, begin: Sequence[int]) -> None:
         """Fill `into` with the part of a tensor that begins at these indices."""

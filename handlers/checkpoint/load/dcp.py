@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -49,9 +48,9 @@ def load_dcp(directory: str | Path, objects: Mapping[str, Module | Optimizer]) -
                     states[key] = _weights(saved, names, own)
                 else:
                     states[key] = _state(saved, names, own, objects)
-            except BrokenCheckpoint:
-                raise
             except ValueError as error:
+                if isinstance(error, BrokenCheckpoint):
+                    raise
                 raise ValueError(f"{key!r} cannot be loaded from {directory}: {error}") from error
     with ranks.on_all_ranks(f"load {directory}"):
         for key in reversed(order):
@@ -65,9 +64,7 @@ def load_dcp(directory: str | Path, objects: Mapping[str, Module | Optimizer]) -
 def _weights(saved: DCPDirectory, names: Mapping[str, str], module: Module) -> dict[str, Any]:
     own = weights(module)
     _check({*own}, {*names})
-    found = {
-        n: saved.tensors[f] if f in saved.tensors else saved.value(f) for n, f in names.items()
-    }
+    found = {name: saved.tensors.get(full) or saved.value(full) for name, full in names.items()}
     if odd := [name for name in own if _form(own[name]) != _form(found[name])]:
         has, needed = _form(found[odd[0]]), _form(own[odd[0]])
         raise ValueError(f"{odd[0]!r} is {has} there, and {needed} in the model")
@@ -78,10 +75,8 @@ def _weights(saved: DCPDirectory, names: Mapping[str, str], module: Module) -> d
 
 
 def _form(value: Any) -> str:
-    if isinstance(value, Tensor):
-        return f"{value.dtype} {[*value.shape]}"
-    own = isinstance(value, StoredTensor)
-    return f"torch.{value.info.dtype} {[*value.shape]}" if own else "no tensor"
+    dtype = value.info.dtype if isinstance(value, StoredTensor) else getattr(value, "dtype", "")
+    return f"{dtype} {[*value.shape]}".removeprefix("torch.") if dtype else "no tensor"
 
 
 def _state(
@@ -89,9 +84,8 @@ def _state(
 ) -> dict[str, Any]:
     """The state of an optimizer, by the indices of its parameters."""
     places = qualified(parameter_names(own, objects))
-    if lost := {*range(sum(len(group["params"]) for group in own.param_groups))} - {
-        *places.values()
-    }:
+    count = sum(len(group["params"]) for group in own.param_groups)
+    if lost := {*range(count)} - {*places.values()}:
         raise ValueError(f"parameter {min(lost)} is in none of the modules: pass that as well")
     settings, states = _by_owner(names, "param_groups"), _by_owner(names, "state")
     nested = {owner: each for owner, each in settings.items() if "params" in each}
@@ -113,19 +107,17 @@ def _state(
         if group.keys() - new.keys() and new.keys() - group.keys():
             raise ValueError(f"another kind of optimizer was saved, with {few(sorted(new))}")
         groups.append({**group, **new})
-    tensors = {
-        f"x.state.{places[name]}.{what}": saved.tensors[full]
-        for name, each in states.items()
-        for what, full in each.items()
-        if full in saved.tensors
-    }
-    own_parts = Targets({"x": own}).of("x", tensors)
+    likes = Targets({"x": own})
+
+    def value(place: str, full: str) -> Any:
+        if full not in saved.tensors:
+            return saved.value(full)
+        return likes.of("x", {place: saved.tensors[full]})[place].read()
+
     state = {
-        at: {
-            what: own_parts[n].read() if (n := f"x.state.{at}.{what}") in tensors
-            else saved.value(full) for what, full in each.items()
-        } for at, each in ((places[name], each) for name, each in states.items())
-    }  # fmt: skip
+        (at := places[name]): {w: value(f"x.state.{at}.{w}", full) for w, full in each.items()}
+        for name, each in states.items()
+    }
     return {"state": state, "param_groups": groups}
 
 

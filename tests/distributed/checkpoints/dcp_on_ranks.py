@@ -12,9 +12,10 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import mse_loss
 
-from camshaft import ranks
-from camshaft.handlers import load_dcp, load_matching
+from camshaft import ranks, supervised
+from camshaft.handlers import Checkpoint, load_dcp, load_matching
 
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
@@ -81,6 +82,13 @@ if __name__ == "__main__":
         assert not load_matching(model, folder / "nested").unused
         for name, each in model.state_dict().items():
             assert torch.equal(each.full_tensor(), expected[f"model.{name}"])
+    if task == "run":  # a run of ours, whose checkpoint is exported
+        engine = supervised(model, optimizer, mse_loss).add(Checkpoint(folder / "run"))
+        torch.manual_seed(1)
+        engine.run([(torch.randn(4, 5), torch.randn(4, 3))] * 3, max_epochs=1)
+        content = whole(model, optimizer)
+        if ranks.rank() == 0:
+            torch.save(content, truth)
     if task == "load":  # by torch what we have exported
         for options in (StateDictOptions(), FLAT):
             model, optimizer = made(5)

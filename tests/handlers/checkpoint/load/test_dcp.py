@@ -186,9 +186,9 @@ def test_one_object_is_exported_without_a_key(tmp_path, camshaft):
 def test_what_does_not_fit_is_told(folder, tmp_path):
     path, (model, _) = folder
     larger = made(1, width=5)
-    with pytest.raises(ValueError, match=r"'0.weight' is torch.float32 \[4, 3\] there, and .*5, 3"):
+    with pytest.raises(ValueError, match=r"'0.weight' is float32 \[4, 3\] there, and .*5, 3"):
         load_dcp(path, {"model": larger[0]})
-    with pytest.raises(ValueError, match="torch.bfloat16"):
+    with pytest.raises(ValueError, match="bfloat16"):
         load_dcp(path, {"model": made(1)[0].bfloat16()})
     with pytest.raises(ValueError, match="missing there: '2.bias', '2.weight'; others.*: none"):
         load_dcp(path, {"model": nn.Sequential(*made()[0], nn.Linear(2, 2))})
