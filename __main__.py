@@ -151,9 +151,12 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument(
         "--strip", action="store_true", help="strip them to their weights, rather than drop them"
     )
-    each = add("export", export, "Write one .pt file for torch.load(weights_only=True).", either)
-    each.add_argument("file", metavar="FILE", type=Path, help="where to write it")
+    text = "Write one .pt file for torch.load(weights_only=True), or what other programs read."
+    each = add("export", export, text, either)
+    each.add_argument("file", metavar="FILE", type=Path, help="where to write: x.pt, x.safetensors")
     each.add_argument("--object", metavar="NAME", help="only this object's state, such as model")
+    text = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
+    each.add_argument("--format", choices=["dcp"], help=text)
     text, run = "Write one HTML page about a run, or several side by side.", "what a run wrote to"
     each = add("report", report, text, run, several=True)
     each.add_argument(

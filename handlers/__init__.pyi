@@ -10,6 +10,7 @@ from .checkpoint import best as best
 from .checkpoint import checkpoints as checkpoints
 from .checkpoint import every as every
 from .checkpoint import latest as latest
+from .checkpoint import load_dcp as load_dcp
 from .configs import run_config as run_config
 from .console_lines import ConsoleLines as ConsoleLines
 from .early_stopping import EarlyStopping as EarlyStopping

@@ -152,7 +152,7 @@ class Gradients:
         self.is_plain = False
         """True if one call handles all gradients together: see `are_plain`."""
         self.norms: dict[float, Tensor] = {}
-        """By kind: norms of gradients that are not plain, while nobody changes the gradients."""
+        """By kind: norms of gradients on shards, while nobody changes the gradients."""
 
     def look(self) -> Self:
         """Look the gradients up again, since a handler may have replaced them."""
@@ -172,6 +172,8 @@ class Gradients:
         """The norm of all gradients together, over all ranks that hold them; on their device."""
         if self.is_plain:
             return _norm_of_plain(self.tensors, kind)
+        if not are_spread(self.tensors):  # kept only where it costs a message
+            return norm_of(self.tensors, kind)
         if kind not in self.norms:
             self.norms[kind] = norm_of(self.tensors, kind)
         return self.norms[kind]

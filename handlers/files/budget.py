@@ -20,6 +20,8 @@ LARGEST_FILE = 2**44
 """Bytes of a file of a checkpoint: one with holes takes no room, and yet seconds to verify."""
 MOST_PIECES = 2**28
 """Pieces of sharded tensors in a checkpoint: sixteen thousand tensors on as many ranks."""
+LARGEST_METADATA = 2**30
+"""Bytes of the `.metadata` of a DCP directory; a piece of a tensor takes about a hundred."""
 MOST_PIECES_OF_RANK = 2**17
 """Pieces in one rank's file: only these are ever listed. Its header has room for no more."""
 LARGEST_LOG = 4 * 2**30

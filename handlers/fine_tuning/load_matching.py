@@ -77,7 +77,8 @@ def load_matching(
             a sharded model, each rank reads its own shards: all ranks have to call this.
         source: A `.safetensors` file; a file of `torch.save`, which is read with
             `weights_only=True`; a checkpoint, an export, or a directory of them, whose newest is
-            read; a directory with a file `<object>.safetensors`; or a state dict.
+            read; a directory with a file `<object>.safetensors`, or of
+            `torch.distributed.checkpoint`; or a state dict.
         object: Whose weights, where the source has those of several objects.
         rename: What to make of a name in the source, such as
             `lambda name: name.removeprefix("encoder.")`.

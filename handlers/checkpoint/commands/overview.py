@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from shutil import get_terminal_size
-from typing import Any
+from typing import Any, Literal
 
 from ...common import Cell, aligned, readable_metrics, readable_size, show
 from ...files import regular
@@ -64,7 +64,7 @@ def verify(path: Path) -> int:
     return int(any(each.problem is not None for each in found))
 
 
-def export(path: Path, file: Path, object: str | None) -> int:
+def export(path: Path, file: Path, object: str | None, format: Literal["dcp"] | None) -> int:
     """Export the checkpoint at a path, or the newest good one of a directory."""
     if is_checkpoint(path):
         saved = saved_at(path)
@@ -73,8 +73,9 @@ def export(path: Path, file: Path, object: str | None) -> int:
         newest = checkpoints(path).latest()
         assert newest is not None
         saved = newest
-    saved.export(file, object)
-    show([f"{file}  {readable_size(file.stat().st_size)}  from {saved.path}"])
+    saved.export(file, object, format=format)
+    size = sum(each.stat().st_size for each in ([*file.iterdir()] if file.is_dir() else [file]))
+    show([f"{file}  {readable_size(size)}  from {saved.path}"])
     return 0
 
 

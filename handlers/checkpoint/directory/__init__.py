@@ -25,6 +25,7 @@ from .contents import (
     tree_at,
     tree_in,
 )
+from .dcp_directory import DCPDirectory, qualified
 from .files import DirectoryLock, need_space, scratch, sweep_run
 from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .saved import NAME, Saved, files_on_disk, saved_at
@@ -57,6 +58,7 @@ __all__ = [
     "OF_RANK",
     "Checkpoints",
     "Claims",
+    "DCPDirectory",
     "DirectoryLock",
     "Finding",
     "Findings",
@@ -81,6 +83,7 @@ __all__ = [
     "payload_of",
     "place_for",
     "problem_of",
+    "qualified",
     "read_part",
     "refuse_unknown_metrics",
     "saved_at",

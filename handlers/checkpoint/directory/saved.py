@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 from ...files import appearing, budget, created, make_directory, refuse_odd, regular
 from ..format import MANIFEST, TENSORS, TREE, BrokenCheckpoint, Manifest, decode, reading
@@ -51,7 +51,9 @@ class Saved:
         """
         return read_objects(self, object)[object]
 
-    def export(self, file: str | Path, object: str | None = None) -> Path:
+    def export(
+        self, file: str | Path, object: str | None = None, *, format: Literal["dcp"] | None = None
+    ) -> Path:
         """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
 
         The file holds a dict: the state of each of the run's objects by its name, `"iteration"`,
@@ -62,10 +64,14 @@ class Saved:
         If the name ends with `.safetensors`, it is such a file of one object's tensors, of which
         one after the other is in memory.
 
+        With `format="dcp"` it is a directory for `torch.distributed.checkpoint.load`, with the
+        same content, and the states of optimizers under the names of their parameters.
+
         Args:
-            file: Where to write; an existing file is replaced at once.
+            file: Where to write; an existing file is replaced at once, a directory must be new.
             object: The name of the one object to export; by default all, or `"model"` for
                 `.safetensors`.
+            format: `"dcp"` for such a directory; by default the name of the file decides.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
@@ -74,7 +80,9 @@ class Saved:
             ValueError: The run had no object of that name, or an object has the name of a number.
         """
         file = Path(file)
-        if file.suffix == TENSORS:
+        if format == "dcp":
+            _write_dcp(self, file, object)
+        elif file.suffix == TENSORS:
             payload = payload_of(own_tensors(self, object or "model"))
             with _new_file(file) as opened:
                 opened.writelines(payload.pieces())
@@ -190,13 +198,36 @@ def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredT
     return {name: own[inside] for name, inside in names.items()}
 
 
+def _write_dcp(saved: Saved, directory: Path, object: str | None) -> None:
+    from .dcp_export import by_names, write_dcp  # it imports torch
+    from .pt_export import pt_content
+
+    if directory.exists():
+        raise FileExistsError(f"{directory} exists; name a directory that is new")
+    states = read_objects(saved, object)
+    for name, each in tree_in(saved.path)["objects"].items():
+        if name in states and each.get("parameters"):
+            states[name] = by_names(name, states[name], each["parameters"])
+    content = pt_content(states, saved.manifest, object)
+    with _telling(directory):
+        make_directory(directory.absolute().parent)
+        with appearing(directory) as temporary:
+            write_dcp(content, temporary)
+
+
 @contextmanager
 def _new_file(path: Path) -> Generator[BinaryIO, None, None]:
     """A file of the user's that appears when it is whole."""
-    try:
+    with _telling(path):
         refuse_odd(path)
         make_directory(path.absolute().parent)
         with appearing(path) as temporary, created(temporary) as file:
             yield file
+
+
+@contextmanager
+def _telling(path: Path) -> Generator[None, None, None]:
+    try:
+        yield
     except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk
         raise OSError(f"could not write {path}: {error}. Nothing of it is left") from error

@@ -1,6 +1,6 @@
 """The weights of an object at a path, whoever wrote them there.
 
-The only file that calls `torch.load`, with `weights_only=True`: it runs nothing that it reads.
+`torch.load` is called with `weights_only=True`: it runs nothing that it reads.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
 from .catalogue import Checkpoints, Verify, chosen
 from .contents import stored_in
+from .dcp_directory import METADATA, DCPDirectory
 from .saved import NAME, Saved, read_weights, saved_at
 from .verify import verify_files
 
@@ -39,6 +40,10 @@ def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Ma
             raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
         if not path.is_dir():
             return _in_file(path)
+        if (path / METADATA).exists():
+            saved = DCPDirectory(path)
+            names = saved.names(object) or saved.names("")
+            return {n: saved.tensors[full] for n, full in names.items() if full in saved.tensors}
     if not together and (one := _one(path)) is not None:
         return read_weights(one, object, is_verified=False)
 

@@ -2,6 +2,7 @@
 
 from .apply import put_settings, replay, resume
 from .check import memory_mismatches, mismatches, refusing, validate_objects, validate_run
+from .dcp import load_dcp
 from .evaluated import EvaluatesSaved
 from .plan import Change, changes, schedules_to_replay
 from .read import ReadOnce, SavedRun
@@ -13,6 +14,7 @@ __all__ = [
     "ReadOnce",
     "SavedRun",
     "changes",
+    "load_dcp",
     "memory_mismatches",
     "mismatches",
     "put_settings",

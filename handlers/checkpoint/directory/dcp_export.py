@@ -1,0 +1,44 @@
+"""A checkpoint as a directory of `torch.distributed.checkpoint` (DCP), by torch's own writer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.state_dict_saver import save
+
+from .dcp_directory import qualified
+
+
+def write_dcp(content: Any, directory: Path) -> None:
+    """Write the content to a new directory, without a process group."""
+    with warnings.catch_warnings(action="ignore"):  # one says that this process writes alone
+        save(content, storage_writer=FileSystemWriter(directory), no_dist=True)
+
+
+def by_names(name: str, state: Any, parameters: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:
+    """The state of an optimizer as torch's `get_state_dict` gives it, by names of parameters.
+
+    Its groups are there in both forms: nested, and flat as torchtitan has them.
+    """
+    # Of tied weights, the first name counts.
+    names = {index: key for key, index in reversed(qualified(parameters).items())}
+    groups, flat = [], dict[str, Any]()
+    for group in state["param_groups"]:
+        if lost := {*group["params"]} - names.keys():
+            raise ValueError(
+                f"{name!r} changes parameters without a name, such as number {min(lost)}: put the "
+                "module that has them into engine.objects, and save again"
+            )
+        groups.append({**group, "params": [names[index] for index in group["params"]]})
+        for key in groups[-1]["params"]:
+            flat |= {
+                f"param_groups.{key}.{each}": group[each] for each in group.keys() - {"params"}
+            }
+    if any(key.isdigit() for key in names.values()):
+        flat = {}  # a parameter that is called "0" looks like a group
+    states = {names[index]: each for index, each in state["state"].items()}
+    return {"state": states, "param_groups": groups, **flat}

@@ -1,0 +1,136 @@
+"""Weights and optimizers from a directory of `torch.distributed.checkpoint` (DCP)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+from ....engine import few, ranks
+from ....engine.modules import box_of, is_spread
+from ..directory import DCPDirectory, StoredTensor, qualified
+from ..format import BrokenCheckpoint
+from ..weights import load_weights, parameter_names, weights
+from .read import Targets
+
+
+def load_dcp(directory: str | Path, objects: Mapping[str, Module | Optimizer]) -> None:
+    """Load modules and optimizers from what `torch.distributed.checkpoint.save` wrote.
+
+    Call it before the run. Optimizers have to be saved by torch's `get_state_dict`, in either of
+    its forms: their states go by names, so parameters and groups may have another order. No process
+    group is needed. On shards, all ranks call this, and each reads what overlaps with its own.
+    Nothing that the directory names is called. Nothing is changed if anything does not fit.
+
+    Args:
+        directory: The directory with the `.metadata`.
+        objects: By their keys in the saved state dict: modules, and optimizers of their parameters.
+            The key is `""` for weights that were saved without one, as torchtitan does.
+
+    Raises:
+        BrokenCheckpoint: The directory is damaged, incomplete or hostile.
+        TypeError: An object is neither a module nor an optimizer.
+        ValueError: Names, shapes or types do not fit.
+    """
+    if odd := [key for key, own in objects.items() if not isinstance(own, Module | Optimizer)]:
+        raise TypeError(f"load_dcp: {odd[0]!r} is neither a module nor an optimizer")
+    with ranks.on_all_ranks(f"read {directory}"):
+        saved, states = DCPDirectory(Path(directory)), dict[str, Any]()
+        # Modules come first, and are loaded last: an optimizer may refuse its state.
+        order = sorted(objects, key=lambda key: isinstance(objects[key], Optimizer))
+        for key in order:
+            own, names = objects[key], saved.names(key)
+            try:
+                if isinstance(own, Module):
+                    states[key] = _weights(saved, names, own)
+                else:
+                    states[key] = _state(saved, names, own, objects)
+            except ValueError as error:
+                if isinstance(error, BrokenCheckpoint):
+                    raise
+                raise ValueError(f"{key!r} cannot be loaded from {directory}: {error}") from error
+    with ranks.on_all_ranks(f"load {directory}"):
+        for key in reversed(order):
+            own = objects[key]
+            if isinstance(own, Module):
+                load_weights(own, states[key])
+            else:
+                own.load_state_dict(states[key])
+
+
+def _weights(saved: DCPDirectory, names: Mapping[str, str], module: Module) -> dict[str, Any]:
+    own = weights(module)
+    _check({*own}, {*names})
+    found = {name: saved.tensors.get(full) or saved.value(full) for name, full in names.items()}
+    if odd := [name for name in own if _form(own[name]) != _form(found[name])]:
+        has, needed = _form(found[odd[0]]), _form(own[odd[0]])
+        raise ValueError(f"{odd[0]!r} is {has} there, and {needed} in the model")
+    for name, stored in found.items():  # whatever is damaged is found before anything is changed
+        if isinstance(stored, StoredTensor):
+            stored.read(box_of(own[name]) if is_spread(own[name]) else None)
+    return found
+
+
+def _form(value: Any) -> str:
+    dtype = value.info.dtype if isinstance(value, StoredTensor) else getattr(value, "dtype", "")
+    return f"{dtype} {[*value.shape]}".removeprefix("torch.") if dtype else "no tensor"
+
+
+def _state(
+    saved: DCPDirectory, names: Mapping[str, str], own: Optimizer, objects: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The state of an optimizer, by the indices of its parameters."""
+    places = qualified(parameter_names(own, objects))
+    count = sum(len(group["params"]) for group in own.param_groups)
+    if lost := {*range(count)} - {*places.values()}:
+        raise ValueError(f"parameter {min(lost)} is in none of the modules: pass that as well")
+    settings, states = _by_owner(names, "param_groups"), _by_owner(names, "state")
+    nested = {owner: each for owner, each in settings.items() if "params" in each}
+    values = {
+        owner: {what: saved.value(full) for what, full in each.items()}
+        for owner, each in (nested or settings).items()
+    }
+    found = {n: each for each in values.values() for n in each["params"]} if nested else values
+    # Tied weights have several names, of which one was saved.
+    first = {places[name]: name for name in reversed(places) if name in found}
+    _check({first.get(at, name) for name, at in places.items()}, {*found, *states})
+    groups, number = list[dict[str, Any]](), 0
+    for group in own.param_groups:
+        indices = [*range(number, number := number + len(group["params"]))]
+        each = [{**found[first[index]], "params": indices} for index in indices]
+        if any(one != each[0] for one in each):
+            raise ValueError("the parameters of one group have different settings there")
+        new = each[0] if each else {**group, "params": indices}
+        if group.keys() - new.keys() and new.keys() - group.keys():
+            raise ValueError(f"another kind of optimizer was saved, with {few(sorted(new))}")
+        groups.append({**group, **new})
+    likes = Targets({"x": own})
+
+    def value(place: str, full: str) -> Any:
+        if full not in saved.tensors:
+            return saved.value(full)
+        return likes.of("x", {place: saved.tensors[full]})[place].read()
+
+    state = {
+        (at := places[name]): {w: value(f"x.state.{at}.{w}", full) for w, full in each.items()}
+        for name, each in states.items()
+    }
+    return {"state": state, "param_groups": groups}
+
+
+def _by_owner(names: Mapping[str, str], kind: str) -> dict[str, dict[str, str]]:
+    """By parameter or number of a group, and by key: the full names of one kind."""
+    found = dict[str, dict[str, str]]()
+    for name in (name for name in names if name.startswith(f"{kind}.")):
+        owner, _, what = name.removeprefix(f"{kind}.").rpartition(".")
+        found.setdefault(owner, {})[what] = names[name]
+    return found
+
+
+def _check(own: set[str], given: set[str]) -> None:
+    if own != given:
+        lacks, more = (few(map(repr, sorted(each))) for each in (own - given, given - own))
+        raise ValueError(f"names that are missing there: {lacks}; others that are there: {more}")
