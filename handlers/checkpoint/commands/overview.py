@@ -64,7 +64,7 @@ def verify(path: Path) -> int:
     return int(any(each.problem is not None for each in found))
 
 
-def export(path: Path, file: Path, object: str | None, format: Literal["dcp"] | None) -> int:
+def export(path: Path, file: Path, object: str | None, format: Literal["dcp"] | None = None) -> int:
     """Export the checkpoint at a path, or the newest good one of a directory."""
     if is_checkpoint(path):
         saved = saved_at(path)

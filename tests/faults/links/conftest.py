@@ -123,7 +123,7 @@ IMPORT_MUCH = {"Mirror", "Profile", "TensorBoard", "fetch", "report"}
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
-ELSEWHERE |= {"run_config"}
+ELSEWHERE |= {"load_dcp", "run_config"}
 """Writes on a CUDA device only, writes to a stream, or reads what others here write; a config is
 written in the way of the `Journal` beside it."""
 
