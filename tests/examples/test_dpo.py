@@ -250,6 +250,7 @@ def test_killed_in_mid_epoch_and_run_again_it_is_the_same_run(processes, finishe
     assert all(torch.equal(tensors[key], others[key]) for key in keys)
 
 
+@pytest.mark.slow
 def test_a_start_that_has_changed_since_is_refused_and_a_missing_one_named(
     processes, finished, tmp_path
 ):

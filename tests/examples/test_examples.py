@@ -184,6 +184,7 @@ def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp
     assert json_rows(tmp_path) == json_rows(forty_steps[0])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 def test_with_muon_killed_in_mid_epoch_it_carries_on_to_the_same_bits(processes, tmp_path):
     short = ("--muon", "--max-steps", 24, "--every", 6, *SHORT[2:])

@@ -19,6 +19,7 @@ def test_a_run_in_float8_resumes_to_the_same_bits(processes, tmp_path):
     assert alone["resumed"] == alone["whole"]
 
 
+@pytest.mark.slow
 def test_on_shards_too_and_an_optimizer_of_few_bits_is_refused_by_its_name(processes, tmp_path):
     first, second = told(processes.run_ranks(2, SCRIPT, tmp_path))
     assert first == second

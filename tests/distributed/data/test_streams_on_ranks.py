@@ -55,6 +55,7 @@ def test_each_sample_of_an_epoch_comes_once_on_numbers_of_ranks_in_turn(
     assert {part["reason"] for part in parts[-counts[-1] :]} == {"max_epochs"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("count", "workers", "accumulate"),
     [
@@ -106,6 +107,7 @@ def test_ranks_with_unequal_shards_take_the_steps_of_one_process_over_all_their_
         assert max(abs(a - b) for a, b in pairs) <= 1e-12
 
 
+@pytest.mark.slow
 def test_passes_of_virtual_epochs_stay_in_step(processes, tmp_path):
     limits = {"epoch_length": 5, "max_epochs": 9}
     parts = stage(processes, tmp_path, "first", 3, limits=limits, stop_at=13)

@@ -57,6 +57,7 @@ def test_one_process_and_ranks_of_both_kinds_go_on_from_each_other(processes, tm
     assert are_close(weights(tmp_path / "ddp"), weights(whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
 def test_under_torchrun_itself_the_same_script_ends_without_a_warning(processes, tmp_path, way):
     result = subprocess.run(
@@ -301,6 +302,7 @@ model(torch.ones(1, 4)).sum().backward()
 """
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_says_why_and_ends_the_other_at_once(processes):
     def ended(line):
         first, second = run(processes, FAILING.format(line), code=None)

@@ -130,7 +130,7 @@ def left_by(ranks, make, saved, stop_at, seen):
     return going_on[0]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=6, max_size=20),
     stages=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=4),

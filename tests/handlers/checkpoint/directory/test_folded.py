@@ -77,6 +77,7 @@ def is_found(saved, number, count, into=None):
     return None
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 3000), min_size=1, max_size=5), st.integers(1, 30), st.data())
 def test_any_damaged_byte_is_found_by_one_of_any_number_of_ranks(
     tmp_path_factory, sizes, most, data

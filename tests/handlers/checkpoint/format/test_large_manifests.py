@@ -203,6 +203,7 @@ def test_what_no_reader_takes_is_refused_with_what_to_do():
         HEAD.refuse_large({"state.json": Payload(3, list), "model.safetensors": large}, 1)
 
 
+@pytest.mark.slow
 def test_the_table_of_1t_parameters_with_two_moments_and_an_average_on_16384_ranks_is_read():
     ranks, rows = 16_384, 32_768
     grid = Grid("torch.float32", (tuple(range(0, rows + 1, 2)), (0, rows)), tuple(range(ranks)))
