@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import sft  # type: ignore[import]  # beside this file
+import sft  # type: ignore[import-not-found]  # beside this file
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from torch import Tensor
