@@ -15,7 +15,10 @@ from camshaft import supervised
 from camshaft.handlers import Checkpoint, checkpoints, load_dcp, load_matching
 from camshaft.handlers.checkpoint import BrokenCheckpoint
 
-pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:torch.distributed is disabled:UserWarning",
+    "ignore:TypedStorage is deprecated:UserWarning",  # of torch 2.8's own writer
+)
 FLAT = StateDictOptions(flatten_optimizer_state_dict=True)
 
 
