@@ -33,12 +33,12 @@ def untouched(
         data: The data that is read inside.
         seed: Seeds the generators inside, except those of `data`; each rank draws its own
             numbers, as by `seed_everything(seed, per_rank=True)`.
-        generators: By name: further generators that are drawn from inside.
+        generators: By name: the generators that are drawn from inside; by default, the objects'.
     """
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
-    named = generators_in(objects) | dict(generators or {})
+    named = generators_in(objects) if generators is None else generators
     rng = capture_generators(data, named)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
     opened = getattr(data, "_iterator", None)
