@@ -222,7 +222,7 @@ def test_anomaly_mode_for_a_stretch_names_what_made_the_first_nan():
 
 
 class LikeLengths:
-    """Batches of neighbours by length, in random order: as in docs/guides/models.md."""
+    """Batches of neighbours by length, in random order: as in docs/guides/text.md."""
 
     def __init__(self, lengths, batch_size):
         self.lengths, self.batch_size = lengths, batch_size

@@ -1,4 +1,4 @@
-"""The data of a run: each source of `docs/guides/resume.md`, as text."""
+"""The data of a run: each source of `docs/guides/exact-resume.md`, as text."""
 
 from hypothesis import strategies as st
 
