@@ -146,8 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
     often = Events.STEP_COMPLETED(every=options.every, last=True)
     engine = build(model, options.beta, options.accumulate).add(
         Validate(val_loader, when=often),
-        # Written before the checkpoint, from which a run that was killed goes on.
-        Export(options.directory / "adapter", pretrained=True, when=often, background=False),
+        Export(options.directory / "adapter", pretrained=True, when=often),
         Checkpoint(options.directory, when=often, frozen=False, resume=True),  # the adapter alone
         JSONLines(options.directory / "rows.jsonl", when=often),
         StopOnSignal(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
 from .directory import Checkpoints, Saved, chosen, next_number, verified_at
+from .export import Export
 from .format import Keep, latest
 from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
 from .save import (
@@ -238,6 +240,7 @@ class Checkpoint(EvaluatesSaved):
             lambda: take_run(objects, take_part(state), layout, lent, left_out, buffers),
             reasons,
             broken=memory.broken.copy(),
+            exports=self._exports(state),
         )
 
     def wait(self, state: State[Any, Any]) -> None:
@@ -277,6 +280,12 @@ class Checkpoint(EvaluatesSaved):
     def _others(self, state: State[Any, Any]) -> list[Checkpoint]:
         found = state.engine.handlers.values()
         return [each for each in found if isinstance(each, Checkpoint) and each is not self]
+
+    def _exports(self, state: State[Any, Any]) -> list[Future[None]]:
+        """The exports that are being written: a run that resumes from here does not repeat them."""
+        exports = [each for each in state.engine.handlers.values() if isinstance(each, Export)]
+        found = [each.under_way(state) for each in exports]
+        return [each for each in found if each is not None]
 
     @property
     def _path(self) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,9 @@ class Export:
     `<object>.safetensors`, and `state.json` and `manifest.json` that describe it. An export that no
     claim would keep is not written, so `keep=best(1, ...)` leaves just the best one. No run can
     resume from an export, and `state.save("why")` does not write one.
+
+    A checkpoint of the same moment appears after the export, so a run that is killed between the
+    two resumes from an earlier checkpoint and makes the export again.
 
     Args:
         directory: Where to write the exports: not the directory of a `Checkpoint`.
@@ -73,7 +77,7 @@ class Export:
         engine.on(Events.LOADING)(self.open)
         engine.on(Events.STARTED)(self.warn_of_others)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
-        engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
+        engine.on(Events.SAVING, stage=Stage.ACT)(self.save)  # begun before a `Checkpoint` saves
         # Before all other handlers of CLOSED, so that they can read the last export.
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
@@ -150,6 +154,10 @@ class Export:
             OSError: The export could not be written.
         """
         self._recorder(state).wait()
+
+    def under_way(self, state: State[Any, Any]) -> Future[None] | None:
+        """The export that is being written, for checkpoints, which appear after it."""
+        return self._recorder(state).under_way
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last export is on the disk, and release the directory.

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -165,6 +166,7 @@ class Recorder:
         make: Callable[[], Snapshot],
         reasons: list[str],
         broken: Collection[str] = (),
+        exports: Collection[Future[None]] = (),
     ) -> None:
         """Copy what `make` gives, write the copy, and drop the checkpoints that no claim keeps.
 
@@ -172,7 +174,7 @@ class Recorder:
         this returns, the run may change; an error in writing is raised by the next call or by
         `wait`. A save of the same iteration as the save before replaces it, with the reasons of
         both. An export that no claim would keep is not written. Checkpoints that are `broken` are
-        ignored.
+        ignored. The checkpoint appears after these `exports`, or their failure.
 
         Raises:
             OSError: The save before could not be written, or memory has run out.
@@ -206,10 +208,15 @@ class Recorder:
             return
         temporary = team.temporary(state.iteration)
         write = partial(self._write, temporary, files, content.pieces, state.iteration)
-        save = partial(self._save, temporary, write, manifest, broken)
+        save = partial(self._save, temporary, write, manifest, broken, exports)
         is_beside = self._staging is not None
         with nullcontext() if is_beside else team.all("write its part of a checkpoint"):
             writer.start(save, partial(self._ask_again, state))
+
+    @property
+    def under_way(self) -> Future[None] | None:
+        """The save that is being written by a thread."""
+        return self._writer.under_way
 
     def wait(self) -> None:
         """Wait until the last save is on the disk."""
@@ -241,6 +248,7 @@ class Recorder:
         write: Callable[[], Mapping[str, Checksums]],
         manifest: Manifest,
         broken: Collection[str],
+        exports: Collection[Future[None]],
         failure: BaseException | None,
     ) -> None:
         """In the thread: write this rank's part and tell; rank 0 commits what all have written."""
@@ -254,6 +262,7 @@ class Recorder:
             all_written = self._team.report(temporary, written, failure)
             if all_written is None:
                 return
+            wait_for(exports)
             task = partial(commit, self.directory, temporary, all_written, manifest, self._newest)
             self._newest = saved = self._writer.several_times(task)
         except BaseException:
@@ -376,15 +385,20 @@ class CheckpointWriter:
             logger.error("%s; the run goes on without it", error)
             return None
 
-    def wait(self) -> None:
-        """Wait for the task under way, if any."""
+    @property
+    def under_way(self) -> Future[None] | None:
+        """The task that a thread of this process carries out."""
         if os.getpid() != self._process:  # a forked process does not have the thread
             self._pool = self._pending = None
-        if self._pending is not None:
+        return self._pending
+
+    def wait(self) -> None:
+        """Wait for the task under way, if any."""
+        if (task := self.under_way) is not None:
             try:
-                self._pending.result()
+                task.result()
             finally:
-                if self._pending.done():  # a KeyboardInterrupt may end the wait before the task
+                if task.done():  # a KeyboardInterrupt may end the wait before the task
                     self._pending = None
 
     def close(self, last: Callable[[], None]) -> None:

@@ -125,3 +125,40 @@ def test_handlers_can_wait_for_an_export(tmp_path):
 
     engine.run("ab", max_epochs=1)
     assert len(seen) == 1
+
+
+KILLED_AT_THE_LAST_CHECKPOINT = """
+import os, signal, sys, time
+import torch
+from torch import nn
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, Export
+
+kill, background = sys.argv[1] == "kill", sys.argv[2] == "True"
+
+def hear(event, arguments):
+    names = str(arguments[:2]) if event in ("open", "os.rename") else ""
+    if event == "open" and "exports" in names and "model.safetensors" in names:
+        time.sleep(0.1)  # the checkpoint could be there long before
+    if kill and event == "os.rename" and "run/LATEST" in names and epochs == [1, 2, 3]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+model, epochs = nn.Linear(1, 1), []
+engine = Engine(lambda state, batch: None, objects={"model": model})
+engine.on(Events.EPOCH_COMPLETED)(lambda state: epochs.append(state.epoch))
+engine.add(Checkpoint("run", resume=True), Export("exports", background=background))
+sys.addaudithook(hear)
+engine.run("ab", max_epochs=3)
+"""
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_kill_at_the_last_checkpoint_does_not_lose_the_last_export(
+    processes, tmp_path, background
+):
+    script = tmp_path / "train.py"
+    script.write_text(KILLED_AT_THE_LAST_CHECKPOINT)
+    processes.run(script, "kill", background, cwd=tmp_path, code=-9)
+    processes.run(script, "on", background, cwd=tmp_path)
+    (last,) = checkpoints(tmp_path / "exports")
+    assert last.manifest.epoch == 3
