@@ -33,7 +33,7 @@ ELSEWHERE = {
 """Pages of the site that lie outside of docs/."""
 FOR_MAINTAINERS = {"project/decisions.md"}
 """Pages that stay in the repository."""
-NOT_SEARCHED = {"project/changelog.md"}
+NOT_SEARCHED = {"project/changelog.md", "project/contributing.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
 CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
@@ -106,6 +106,8 @@ def toml(value: Any) -> str:
 def front_matter(page: str, sources: dict[str, Path]) -> str:
     """What the generator is told of a page: whether it is searched, and the file to edit."""
     about: dict[str, Any] = {"search": {"exclude": page in NOT_SEARCHED}}
+    if page == "index.md":
+        about["hide"] = ["navigation", "toc"]  # the front page is wide
     if page in sources:
         about["edited"] = str(sources[page].relative_to(ROOT))
     return f"---\n{json.dumps(about)}\n---\n"

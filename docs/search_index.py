@@ -9,7 +9,8 @@ import re
 from pathlib import Path
 
 LINE = re.compile(r"^<!-- search: (.*?) -->\n", re.MULTILINE | re.DOTALL)
-"""A line of a page with what people call its subject."""
+"""A line of a page with what people call its subject. The search looks for a run of near words, and the
+first one counts: so a word stands there once, or far from where it stands again."""
 PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 QUESTION = "how do i can to what is why when where which my a an the in of on with for from use using"
 """Words of questions, which no page should be missed for."""
