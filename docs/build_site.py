@@ -35,6 +35,8 @@ FOR_MAINTAINERS = {"project/decisions.md"}
 """Pages that stay in the repository."""
 NOT_SEARCHED = {"project/changelog.md", "project/contributing.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\((\S+)-light\.webp\)")
+"""A picture that is there in dark colours too, of which the site shows the one that fits."""
 CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
@@ -62,7 +64,9 @@ def moved(page: str, source: Path, places: dict[Path, str]) -> str:
             target = f"{SOURCE}/{kind}/main/{file.relative_to(ROOT)}"
         return f"{opening}{target}{anchor})"
 
-    pieces = CODE.split(LINE.sub("", source.read_text()))
+    text = LINE.sub("", source.read_text())
+    both = r"![\1](\2-light.webp#only-light)![\1](\2-dark.webp#only-dark)"
+    pieces = CODE.split(PICTURE.sub(both, text))
     # In a table, GitHub needs a backslash before a bar in code, which the site would show.
     pieces = [each if each.startswith("```") else each.replace("\\|", "|") for each in pieces]
     return "".join(piece if n % 2 else LINK.sub(link, piece) for n, piece in enumerate(pieces))
