@@ -1,4 +1,7 @@
-"""Take the pictures of pages, reports and terminals that the docs show: make pictures.
+"""Take the pictures of pages, reports and terminals that the docs show: make picture.
+
+    python docs/screenshots.py                     # all of them
+    python docs/screenshots.py watched notebook    # these
 
 They are taken of the script on the front page and of examples/digits.py, by a headless Chromium.
 """
@@ -111,7 +114,8 @@ def look(page: Any, address: str, name: str, width: int, height: int) -> None:
     for scheme in SCHEMES:
         view = page(scheme, width, height)
         view.goto(address, wait_until="domcontentloaded")
-        view.wait_for_timeout(2000)
+        view.wait_for_selector("svg.main-svg")
+        view.wait_for_timeout(1500)
         save(view.screenshot(), f"{name}-{scheme}", 1200)
         view.context.close()
 
@@ -159,8 +163,10 @@ def watched(folder: Path, page: Any) -> None:
 def notebook(folder: Path, page: Any) -> None:
     """The cells of a notebook, executed, and drawn as Jupyter draws them."""
     source = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
-    (folder / "ipywidgets.py").write_text("raise ImportError")  # live bars need a server
-    NotebookClient(source, resources={"metadata": {"path": str(folder)}}).execute()
+    (folder / "ipywidgets.py").write_text("raise ImportError")  # live bars need a server,
+    os.environ["PYTHONWARNINGS"] = "ignore"  # of which tqdm warns
+    place = {"metadata": {"path": str(folder)}}
+    NotebookClient(source, resources=place, coalesce_streams=True).execute()
     for theme in SCHEMES:
         exporter = nbconvert.HTMLExporter(template_name="lab", theme=theme)
         (folder / "notebook.html").write_text(exporter.from_notebook_node(source)[0])
@@ -172,7 +178,8 @@ def notebook(folder: Path, page: Any) -> None:
 
 if __name__ == "__main__":
     PICTURES.mkdir(exist_ok=True)
+    asked = sys.argv[1:] or ["terminal", "reports", "watched", "notebook"]
     os.environ["OMP_NUM_THREADS"] = "1"  # the networks are small
     with tempfile.TemporaryDirectory() as name, browser() as page:
-        for picture in (terminal, reports, watched, notebook):
-            picture(Path(name), page)
+        for each in asked:
+            globals()[each](Path(name), page)
