@@ -137,11 +137,9 @@ def stage(folder: Path) -> None:
         path = folder / "pages" / page
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(front_matter(page, sources) + text)
-    project = SETTINGS | addresses() | {
-        "docs_dir": "pages",
-        "site_dir": "site",
-        "nav": navigation(SETTINGS["nav"], set(texts)),
-    }
+    places_of = {"docs_dir": "pages", "site_dir": "site"}
+    nav = {"nav": navigation(SETTINGS["nav"], set(texts))}
+    project = SETTINGS | addresses() | places_of | nav
     (folder / "zensical.toml").write_text(f"project = {toml(project)}\n")
 
 

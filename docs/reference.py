@@ -44,12 +44,15 @@ WHOLE = {
 
 IGNITE, LIGHTNING = "camshaft.handlers.bridges.ignite", "camshaft.handlers.bridges.lightning"
 NAMED = {
-    "engine": [f"camshaft.{name}" for name in "Engine supervised State Events Update".split()],
+    "engine": [
+        *("camshaft.Engine", "camshaft.supervised", "camshaft.State"),
+        *("camshaft.Events", "camshaft.Update"),
+    ],
     "come-over": [
         *(f"{IGNITE}.Engine", f"{IGNITE}.create_supervised_trainer"),
         f"{IGNITE}.create_supervised_evaluator",
         *(f"{LIGHTNING}.from_lightning", f"{LIGHTNING}.LightningEvents"),
-    ]
+    ],
 }
 """Names that come first, in the order of reading, or whose rooms hold others that are not shown."""
 

@@ -9,16 +9,19 @@ import re
 from pathlib import Path
 
 LINE = re.compile(r"^<!-- search: (.*?) -->\n", re.MULTILINE | re.DOTALL)
-"""A line of a page with what people call its subject. The search looks for a run of near words, and the
-first one counts: so a word stands there once, or far from where it stands again."""
+"""A line of a page with what people call its subject.
+
+The search looks for a run of near words, and the first one that it finds counts. So a word stands
+there once, or far from where it stands again.
+"""
 PARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-QUESTION = "how do i can to what is why when where which my a an the in of on with for from use using"
+QUESTION = "how do i can to what is why when where which my a an the in of on with for from use"
 """Words of questions, which no page should be missed for."""
 SOURCE = re.compile(r"Source code in <code>.*?</code>\s*<pre>.*?</pre>", re.DOTALL)
 
 
 def words(text: str) -> str:
-    """The words of the names in a text that have capitals inside: early stopping of EarlyStopping."""
+    """The words of the names in a text that have capitals inside, such as EarlyStopping."""
     names = dict.fromkeys(re.findall(r"[A-Za-z0-9]+", re.sub(r"<[^>]*>", " ", text)))
     parts = (PARTS.split(name) for name in names)
     return " ".join(" ".join(each) for each in parts if len(each) > 1)

@@ -127,20 +127,14 @@ def svg(frames: list[Frame], title: str) -> str:
     for row, text, start, end in spans(frames):
         kind = {PROMPT[0]: ' class="prompt"', "K": ' class="killed"'}.get(text[0], "")
         at = f'x="{MARGIN}" y="{BAR + MARGIN + row * LINE}"'
-        pieces.append(f"<text {at}{kind}{moving(start, end)}{escape(text)}{later(start, end)}</text>")
+        pieces.append(f"<text {at}{kind}{shown_for(escape(text), start, end)}</text>")
     return "\n".join([*pieces, "</svg>\n"])
 
 
-def moving(start: float, end: float | None) -> str:
-    """A line that is not shown at the end is hidden where nothing moves."""
-    return ">" if end is None else ' visibility="hidden">'
-
-
-def later(start: float, end: float | None) -> str:
-    """When a line appears, and when it goes."""
+def shown_for(text: str, start: float, end: float | None) -> str:
+    """A line and when it is shown. At the end, and where nothing moves, the last ones are."""
+    at = '<set attributeName="visibility" to='
     if end is None:
-        return f'<set attributeName="visibility" to="hidden" begin="0s" dur="{start + 0.01:.2f}s"/>'
-    dur = max(end - start, 0.01)
-    return (
-        f'<set attributeName="visibility" to="visible" begin="{start:.2f}s" dur="{dur:.2f}s"/>'
-    )
+        return f'>{text}{at}"hidden" begin="0s" dur="{start + 0.01:.2f}s"/>'
+    lasts = f'begin="{start:.2f}s" dur="{max(end - start, 0.01):.2f}s"'
+    return f' visibility="hidden">{text}{at}"visible" {lasts}/>'

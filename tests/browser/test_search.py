@@ -1,7 +1,7 @@
 """What newcomers type into the search of the site, and the page that answers it."""
 
 import re
-from urllib.parse import quote
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -86,10 +86,10 @@ ASKED = {
 def first_pages(page, asked):
     """The pages of the first three results."""
     page.locator("[role=combobox]").fill(asked)
-    results = page.locator("[role=option]")
-    results.locator(f"xpath=self::*[contains(@href, 'h={quote(asked)}')]").first.wait_for()
-    links = [each.get_attribute("href") for each in results.all()[:3]]
-    return [re.search(r"site/(.*)\.html", link).group(1) for link in links]
+    found = f"h={quote_plus(asked)}"
+    page.locator(f"[role=option]:is([href*='{found}#'], [href$='{found}'])").first.wait_for()
+    results = page.locator("[role=option]").evaluate_all("all => all.map(each => each.href)")
+    return [re.search(r"/site/(.*)\.html", address).group(1) for address in results[:3]]
 
 
 def test_what_newcomers_type_finds_the_page_that_answers_it(site, open_page):
