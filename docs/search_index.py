@@ -29,7 +29,7 @@ def words(text: str) -> str:
 
 def hidden(text: str) -> str:
     """An element that is searched and not shown."""
-    return f"<span hidden> {text}</span>" if text else ""
+    return f'<span hidden="hidden"> {text}</span>' if text else ""
 
 
 def found_by(item: dict[str, object], called: dict[str, str]) -> None:

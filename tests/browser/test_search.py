@@ -102,3 +102,15 @@ def test_what_newcomers_type_finds_the_page_that_answers_it(site, open_page):
         if not {*(found := first_pages(page, asked))} & {*wanted.split()}:
             wrong[asked] = found
     assert wrong == {}
+
+
+def test_words_that_only_the_search_needs_are_not_shown(site, open_page):
+    page = open_page(site / "index.html")
+    page.wait_for_load_state("networkidle")
+    page.keyboard.press("Control+k")
+    for asked in ("validation loop", "data loader"):
+        first_pages(page, asked)
+        shown = page.locator("[role=option]").first.inner_text()
+        assert "test set, inference" not in shown, shown
+        assert "Data Loader" not in shown, shown
+        assert "how do i can" not in shown, shown
