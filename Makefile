@@ -44,6 +44,7 @@ lint: .venv/dev-$(KEY)  ## check style, format, types and size
 	$(BIN)/mypy --package camshaft
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/python docs/prose.py
 	@$(BIN)/python tests/size.py
 
 docs: .venv/docs-$(KEY)  ## build the documentation site, which also works without a server: build/docs/site/index.html
@@ -83,8 +84,10 @@ gpu-wheels: .venv/dev-$(KEY)  ## fetch what make gpu needs besides torch, for a 
 ignite-suite: | .venv/bin/pip  ## run pytorch-ignite's own tests on Camshaft's loop, in IGNITE_SUITE=folder
 	$(BIN)/python tests/ignite_suite/run.py '$(IGNITE_SUITE)'
 
-picture: .venv/dev-$(KEY)  ## draw the engine of docs/guides/order.md
+picture: .venv/dev-$(KEY)  ## draw the engines that the docs show, and take their screenshots
+	$(INSTALL) nbconvert
 	$(BIN)/python docs/picture.py
+	$(BIN)/python docs/screenshots.py
 
 browser:  ## install Chromium for the tests that look at pages: on Debian, as root
 	@command -v chromium || { apt-get update -q && \

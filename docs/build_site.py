@@ -8,32 +8,43 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
 from typing import Any
 
 from reference import reference_pages
+from search_index import LINE, add_words
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 SETTINGS = tomllib.loads((DOCS / "zensical.toml").read_text())["project"]
-SOURCE = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["urls"]["Source"]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SOURCE = PROJECT["urls"]["Source"]
 """The repository on the web, to which links to files lead that are no pages."""
+PUBLISHED = ".example" not in SOURCE
+"""Whether that address is a real one, so that pages can link to it and be edited there."""
 ELSEWHERE = {
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/security.md": "SECURITY.md",
 }
 """Pages of the site that lie outside of docs/."""
+FOR_MAINTAINERS = {"project/decisions.md"}
+"""Pages that stay in the repository."""
+NOT_SEARCHED = {"project/changelog.md", "project/contributing.md"}
 LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\((\S+)-light\.webp\)")
+"""A picture that is there in dark colours too, of which the site shows the one that fits."""
 CODE = re.compile(r"(```.*?```|`[^`\n]*`)", re.DOTALL)
 
 
 def pages() -> dict[str, Path]:
     """The Markdown files of the site, by their place on it."""
     written = {str(each.relative_to(DOCS)): each for each in sorted(DOCS.rglob("*.md"))}
-    return written | {page: ROOT / source for page, source in ELSEWHERE.items()}
+    for_users = {page: file for page, file in written.items() if page not in FOR_MAINTAINERS}
+    return for_users | {page: ROOT / source for page, source in ELSEWHERE.items()}
 
 
 def moved(page: str, source: Path, places: dict[Path, str]) -> str:
@@ -48,12 +59,14 @@ def moved(page: str, source: Path, places: dict[Path, str]) -> str:
             target = os.path.relpath(places[file], Path(page).parent)
         elif not file.exists():
             raise SystemExit(f"{source.relative_to(ROOT)} links to {target}, which does not exist.")
-        elif not file.is_relative_to(DOCS):
+        elif file.suffix == ".md" or not file.is_relative_to(DOCS):
             kind = "tree" if file.is_dir() else "blob"
             target = f"{SOURCE}/{kind}/main/{file.relative_to(ROOT)}"
         return f"{opening}{target}{anchor})"
 
-    pieces = CODE.split(source.read_text())
+    text = LINE.sub("", source.read_text())
+    both = r"![\1](\2-light.webp#only-light)![\1](\2-dark.webp#only-dark)"
+    pieces = CODE.split(PICTURE.sub(both, text))
     # In a table, GitHub needs a backslash before a bar in code, which the site would show.
     pieces = [each if each.startswith("```") else each.replace("\\|", "|") for each in pieces]
     return "".join(piece if n % 2 else LINK.sub(link, piece) for n, piece in enumerate(pieces))
@@ -94,11 +107,28 @@ def toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
+def front_matter(page: str, sources: dict[str, Path]) -> str:
+    """What the generator is told of a page: whether it is searched, and the file to edit."""
+    about: dict[str, Any] = {"search": {"exclude": page in NOT_SEARCHED}}
+    if page == "index.md":
+        about["hide"] = ["navigation", "toc"]  # the front page is wide
+    if page in sources:
+        about["edited"] = str(sources[page].relative_to(ROOT))
+    return f"---\n{json.dumps(about)}\n---\n"
+
+
+def addresses() -> dict[str, Any]:
+    """The settings that come from pyproject.toml."""
+    extra = SETTINGS["extra"] | {"release": PROJECT["version"]}
+    return {"extra": extra} | ({"repo_url": SOURCE} if PUBLISHED else {})
+
+
 def stage(folder: Path) -> None:
     """Write what the site's generator reads into a folder."""
     shutil.rmtree(folder, ignore_errors=True)
-    ignored = shutil.ignore_patterns("*.md", "*.py", "*.toml", "__pycache__")
+    ignored = shutil.ignore_patterns("*.md", "*.py", "*.toml", "__pycache__", "overrides")
     shutil.copytree(DOCS, folder / "pages", ignore=ignored)
+    shutil.copytree(DOCS / "overrides", folder / "overrides")
     sources = pages()
     places = {source.resolve(): page for page, source in sources.items()}
     texts = {page: moved(page, source, places) for page, source in sources.items()}
@@ -106,13 +136,17 @@ def stage(folder: Path) -> None:
     for page, text in texts.items():
         path = folder / "pages" / page
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    project = SETTINGS | {
-        "docs_dir": "pages",
-        "site_dir": "site",
-        "nav": navigation(SETTINGS["nav"], set(texts)),
-    }
+        path.write_text(front_matter(page, sources) + text)
+    places_of = {"docs_dir": "pages", "site_dir": "site"}
+    nav = {"nav": navigation(SETTINGS["nav"], set(texts))}
+    project = SETTINGS | addresses() | places_of | nav
     (folder / "zensical.toml").write_text(f"project = {toml(project)}\n")
+
+
+def called() -> dict[str, str]:
+    """What people call the subject of a page, by the page's location on the site."""
+    lines = {page: LINE.search(source.read_text()) for page, source in pages().items()}
+    return {f"{page[:-3]}.html": line.group(1) for page, line in lines.items() if line}
 
 
 def main() -> None:
@@ -121,8 +155,11 @@ def main() -> None:
     stage(folder)
     command = [*(sys.executable, "-m", "zensical", "build", "--strict", "--clean")]
     command += ["--config-file", str(folder / "zensical.toml")]
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(DOCS), os.environ.get("PYTHONPATH", "")])
-    os.execv(sys.executable, command)
+    path = os.pathsep.join([str(DOCS), os.environ.get("PYTHONPATH", "")])
+    built = subprocess.run(command, env=os.environ | {"PYTHONPATH": path})
+    if built.returncode == 0:
+        add_words(folder / "site", called())
+    sys.exit(built.returncode)
 
 
 if __name__ == "__main__":

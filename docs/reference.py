@@ -15,25 +15,25 @@ PACKAGES = ("camshaft", "camshaft.handlers")
 """The packages from which scripts import, and whose names are spread over pages by their rooms."""
 
 SUBJECTS = {
-    "engine": ("Engine, events and state", "engine"),
-    "supervised": ("Supervised engines and updates", "engine.supervised engine.update"),
+    "engine": ("Engine, supervised, State, Events, Update", "engine engine.update"),
+    "supervised": ("Batches, outputs and devices", "engine.supervised"),
     "data": ("Data and modules", "engine.data.loaders engine.modules"),
     "ranks": ("Ranks", "engine.ranks"),
-    "steps": ("Steps", "gradients"),
-    "guards": ("When it goes wrong", "guards"),
-    "schedules": ("Schedules of learning rates", "schedules"),
-    "fine-tuning": ("Layers and parameter groups", "fine_tuning"),
-    "averages": ("Averages of weights", "averages"),
+    "saving": ("Checkpoints and stops", "checkpoint preemption"),
+    "clusters": ("Object stores and Ray", "mirror ray"),
     "evaluation": ("Evaluation", "validate early_stopping restore_best outputs"),
     "metrics": ("Metrics", "metrics"),
-    "saving": ("Saving and resuming", "checkpoint preemption"),
-    "clusters": ("Clusters", "mirror ray"),
-    "search": ("Finding settings, and configs", "search configs"),
-    "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
+    "logs": ("Loggers, progress and journal", "loggers console_lines progress_bar journal"),
     "measurements": ("Measurements", "measurements profile time_handlers"),
-    "logs": ("Logs", "loggers console_lines progress_bar journal"),
+    "schedules": ("Schedules of learning rates", "schedules"),
+    "steps": ("Gradients: clipping and norms", "gradients"),
+    "averages": ("Averages of weights", "averages"),
+    "fine-tuning": ("Fine-tuning", "fine_tuning"),
+    "guards": ("Guards", "guards"),
+    "search": ("Search and configs", "search configs"),
+    "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
 }
-"""The title of each page, and the rooms whose public names it shows."""
+"""The title of each page, and the rooms whose public names it shows, in the order of the menu."""
 
 WHOLE = {
     "ranks": "camshaft.ranks",
@@ -44,13 +44,17 @@ WHOLE = {
 
 IGNITE, LIGHTNING = "camshaft.handlers.bridges.ignite", "camshaft.handlers.bridges.lightning"
 NAMED = {
+    "engine": [
+        *("camshaft.Engine", "camshaft.supervised", "camshaft.State"),
+        *("camshaft.Events", "camshaft.Update"),
+    ],
     "come-over": [
         *(f"{IGNITE}.Engine", f"{IGNITE}.create_supervised_trainer"),
         f"{IGNITE}.create_supervised_evaluator",
         *(f"{LIGHTNING}.from_lightning", f"{LIGHTNING}.LightningEvents"),
-    ]
+    ],
 }
-"""Names of rooms in which most are not ours, or are used by handlers only."""
+"""Names that come first, in the order of reading, or whose rooms hold others that are not shown."""
 
 
 def names_of_rooms(package: str) -> dict[str, list[str]]:
@@ -69,14 +73,14 @@ def public_names() -> dict[str, list[str]]:
         for room, names in names_of_rooms(package).items():
             rooms.setdefault(room, []).extend(f"{package}.{name}" for name in names)
     rooms["engine"].remove("camshaft.ranks")
-    pages = {}
+    pages, placed = {}, {name for names in NAMED.values() for name in names}
     for page, (_, shown) in SUBJECTS.items():
         names = [name for room in shown.split() for name in rooms.pop(room, [])]
         if package := WHOLE.get(page):
             known = {name.rpartition(".")[2] for name in names}
             inside = resolve_name(package).__all__
             names += [f"{package}.{name}" for name in inside if name not in known]
-        pages[page] = NAMED.get(page, []) + names
+        pages[page] = NAMED.get(page, []) + [name for name in names if name not in placed]
     if rooms:
         raise SystemExit(f"SUBJECTS in docs/reference.py names no page for {sorted(rooms)}.")
     return pages

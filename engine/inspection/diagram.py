@@ -59,6 +59,8 @@ def _columns(runs: Sequence[tuple[RunRows, Sequence[HandlerRow]]]) -> list[float
     for column in ("STAGE", "handler", "when", "source"):
         width = max((len(getattr(row, column, "MEASURE")) for row in rows), default=8)
         columns.append(columns[-1] + width * CHARACTER + GAP)
+    longest = max((len(run.source) for run, _ in runs), default=0)
+    columns[-1] = max(columns[-1], columns[-2] + longest * CHARACTER + GAP)
     return columns
 
 

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -89,3 +91,24 @@ def digits(processes, tmp_path_factory):
 def trained(digits):
     """A run of the example on digits."""
     return digits("digits", "--max-epochs", "4")
+
+
+@pytest.fixture(scope="session")
+def build():
+    """Builds the site of a checkout."""
+
+    def build_one(folder, checkout=ROOT):
+        command = [sys.executable, checkout / "docs" / "build_site.py", folder]
+        return subprocess.run(command, capture_output=True, text=True, timeout=240)
+
+    return build_one
+
+
+@pytest.fixture(scope="session")
+def site(build, tmp_path_factory):
+    """The site of this checkout. Links and anchors that lead nowhere would be errors."""
+    folder = tmp_path_factory.mktemp("docs")
+    result = build(folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "No issues found" in result.stderr
+    return folder / "site"

@@ -1,7 +1,11 @@
 """The documentation site, built once and looked at in a browser."""
 
+import json
+import re
 import subprocess
-import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,25 +14,85 @@ import camshaft
 from camshaft import handlers
 
 ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "docs" / "build_site.py"
 LOOKED_AT = ("index", "start", "features", "guides/order", "migrate/ignite", "reference/engine")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 pytest.importorskip("zensical", reason='needs pip install "camshaft[docs]"')
 
 
-def build(folder, script=BUILD):
-    command = [sys.executable, script, folder]
-    return subprocess.run(command, capture_output=True, text=True, timeout=240)
+def test_each_guide_says_what_newcomers_call_its_subject():
+    pages = [*ROOT.glob("docs/guides/*.md"), *ROOT.glob("docs/tutorials/*.md")]
+    lacking = [page.name for page in pages if "<!-- search: " not in page.read_text()[:200]]
+    assert lacking == [], "begin each of them with <!-- search: words of newcomers -->"
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    """The site of this checkout. Links and anchors that lead nowhere would be errors."""
-    folder = tmp_path_factory.mktemp("docs")
-    result = build(folder)
+def test_each_picture_that_is_shown_is_there_in_light_and_dark_and_they_are_small():
+    pages = (page.read_text() for page in ROOT.glob("docs/**/*.md"))
+    shown = {name for text in pages for name in re.findall(r"pictures/([\w-]+)-light\.webp", text)}
+    files = {file.name: file.stat().st_size for file in ROOT.glob("docs/assets/pictures/*")}
+    both = {f"{name}-{scheme}.webp" for name in shown for scheme in ("light", "dark")}
+    assert both | {"terminal.svg"} == files.keys()
+    assert sum(files.values()) < 1_000_000
+
+
+def test_decisions_and_changes_are_not_what_a_search_finds(site):
+    items = json.loads((site / "search.json").read_text())["items"]
+    found = {item["location"].partition("#")[0] for item in items}
+    assert len(found) > 60
+    assert not found & {"project/decisions.html", "project/changelog.html"}
+    assert not (site / "project" / "decisions.html").exists()
+
+
+def test_a_name_in_the_reference_shows_its_source(site, open_page):
+    page = open_page(f"{(site / 'reference' / 'engine.html').as_uri()}#camshaft.Engine.run")
+    method = page.locator("div.doc-function:has([id='camshaft.Engine.run'])").last
+    method.locator("summary").last.click()
+    assert "def run(" in method.locator("details pre").last.inner_text()
+
+
+def test_a_server_with_several_versions_lets_the_reader_choose(site, open_page, tmp_path):
+    for version in (camshaft.__version__, "9.0.0"):
+        (tmp_path / version).symlink_to(site)
+    versions = [{"version": each, "title": each} for each in ("9.0.0", camshaft.__version__)]
+    (tmp_path / "versions.json").write_text(json.dumps(versions))
+    handler = partial(SimpleHTTPRequestHandler, directory=tmp_path)
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}"
+        page = open_page(f"{address}/{camshaft.__version__}/guides/resume.html")
+        choice = page.locator("select.version")
+        assert choice.input_value() == camshaft.__version__
+        choice.select_option("9.0.0")
+        page.wait_for_url(f"{address}/9.0.0/")
+        server.shutdown()
+
+
+def test_a_page_that_is_opened_from_a_folder_shows_its_version(site, open_page):
+    page = open_page(site / "guides" / "resume.html")
+    assert page.locator("span.version").inner_text() == camshaft.__version__
+    assert page.complaints == []
+
+
+def test_pages_offer_no_repository_while_its_address_is_an_example(site):
+    for page in ("index.html", "guides/resume.html"):
+        assert "Edit this page" not in (site / page).read_text()
+        assert 'class="md-source"' not in (site / page).read_text()
+
+
+@pytest.mark.soak
+def test_pages_can_be_edited_in_the_repository_once_it_has_an_address(build, tmp_path):
+    copy = tmp_path / "checkout"
+    subprocess.run(["git", "clone", "-q", ROOT, copy], check=True)
+    project = copy / "pyproject.toml"
+    text = project.read_text().replace("https://camshaft.example/source", "https://git.test/a/b")
+    project.write_text(text)
+    result = build(tmp_path / "built", copy)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "No issues found" in result.stderr
-    return folder / "site"
+    site = tmp_path / "built" / "site"
+    text = (site / "guides" / "resume.html").read_text()
+    assert 'href="https://git.test/a/b/edit/main/docs/guides/resume.md"' in text
+    assert 'class="md-source"' in text
+    assert "/edit/main/CHANGELOG.md" in (site / "project" / "changelog.html").read_text()
+    assert "Edit this page" not in (site / "reference" / "engine.html").read_text()
 
 
 def test_every_public_name_has_its_place_in_the_reference(site):
@@ -100,11 +164,11 @@ def test_a_search_finds_a_name_without_a_server_and_leads_to_it(site, open_page)
     ],
     ids=["page-that-nothing-names", "name-without-page", "anchor", "link"],
 )
-def test_what_leads_nowhere_is_an_error(tmp_path, edit, told):
+def test_what_leads_nowhere_is_an_error(build, tmp_path, edit, told):
     copy = tmp_path / "checkout"
     subprocess.run(["git", "clone", "-q", ROOT, copy], check=True)
     (copy / "docs" / "guides" / "new.md").write_text("# New\n")
     edit(copy / "docs")
-    result = build(tmp_path / "built", copy / "docs" / "build_site.py")
+    result = build(tmp_path / "built", copy)
     assert result.returncode != 0
     assert told in result.stdout + result.stderr

@@ -5,6 +5,7 @@
 The page is the source: change that, and write the notebook anew.
 """
 
+import re
 import sys
 from pathlib import Path
 
@@ -16,6 +17,7 @@ v4 = nbformat.v4
 
 def notebook_of(text: str) -> nbformat.NotebookNode:
     """The cells of a page."""
+    text = re.sub(r"^<!--.*?-->\n", "", text, flags=re.DOTALL)  # words for the site's search
     cells, place = [], 0
     for block in BLOCK.finditer(text):
         cells.append(v4.new_markdown_cell(text[place : block.start()].strip()))

@@ -293,8 +293,15 @@ def test_boxes_lie_in_boxes():
         assert top < inner_top < inner_bottom < bottom
 
 
-def test_no_text_lies_on_another_one_and_all_lie_in_the_picture():
-    root = ElementTree.fromstring(wired().describe().svg())
+def with_handlers_that_have_no_source():
+    engine = Engine(train_step)
+    engine.add(EarlyStopping("loss"))
+    return engine
+
+
+@pytest.mark.parametrize("engine_of", [wired, with_handlers_that_have_no_source])
+def test_no_text_lies_on_another_one_and_all_lie_in_the_picture(engine_of):
+    root = ElementTree.fromstring(engine_of().describe().svg())
     right, bottom = map(float, root.get("viewBox").split()[2:])
     rooms = []
     for each in root.iter(f"{SVG}text"):

@@ -1,0 +1,116 @@
+"""What newcomers type into the search of the site, and the page that answers it."""
+
+import re
+from urllib.parse import quote_plus
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytest.importorskip("zensical", reason='needs pip install "camshaft[docs]"')
+
+ASKED = {
+    "multi gpu": "guides/ranks",
+    "multiple gpus": "guides/ranks tutorials/ranks",
+    "ddp": "guides/ranks",
+    "fsdp": "guides/ranks",
+    "distributed training": "guides/ranks tutorials/ranks",
+    "torchrun": "guides/ranks tutorials/ranks",
+    "slurm": "guides/ranks guides/resume",
+    "early stopping": "reference/evaluation",
+    "EarlyStopping": "reference/evaluation",
+    "early_stopping": "reference/evaluation",
+    "how to stop early": "guides/evaluation",
+    "validation loop": "guides/evaluation",
+    "best model": "guides/evaluation",
+    "predict": "guides/evaluation reference/evaluation",
+    "resume checkpoint": "guides/resume",
+    "resume training": "guides/resume tutorials/resume",
+    "how do i resume training": "guides/resume tutorials/resume",
+    "checkpointing": "guides/resume",
+    "save and load a model": "guides/resume",
+    "load checkpoint": "guides/resume",
+    "preemption": "guides/resume tutorials/resume",
+    "s3": "guides/stores",
+    "log every n steps": "guides/events guides/logging",
+    "tensorboard": "guides/logging reference/logs",
+    "wandb": "guides/logging reference/logs",
+    "weights and biases": "guides/logging",
+    "progress bar": "guides/logging reference/logs",
+    "csv logger": "guides/logging reference/logs",
+    "confusion matrix": "guides/metrics guides/logging guides/reports",
+    "accuracy": "guides/metrics",
+    "torchmetrics": "guides/metrics",
+    "learning rate scheduler": "guides/schedules",
+    "lr scheduler": "guides/schedules",
+    "cosine warmup": "guides/schedules reference/schedules",
+    "lr finder": "guides/search tutorials/sweeps",
+    "hyperparameter search": "guides/search tutorials/sweeps",
+    "optuna": "guides/search tutorials/sweeps",
+    "custom training loop": "guides/steps tutorials/own-step",
+    "gradient accumulation": "guides/steps",
+    "gradient clipping": "guides/steps",
+    "multiple optimizers": "guides/steps tutorials/gan",
+    "callback": "guides/handler",
+    "custom callback": "guides/handler",
+    "hooks": "guides/events guides/handler",
+    "Trainer": "migrate/lightning start index",
+    "fit": "start migrate/keras migrate/lightning index",
+    "lightning module": "migrate/lightning",
+    "hugging face trainer": "migrate/transformers",
+    "migrate from ignite": "migrate/ignite",
+    "mixed precision": "guides/models",
+    "bf16": "guides/models",
+    "torch.compile": "guides/models",
+    "use a gpu": "guides/models",
+    "hugging face models": "guides/models",
+    "dataloader": "guides/data reference/data",
+    "padding": "guides/data",
+    "ema": "guides/averages reference/averages",
+    "freeze layers": "guides/fine-tuning tutorials/fine-tuning",
+    "profiler": "guides/measurements guides/order reference/measurements",
+    "out of memory": "guides/guards",
+    "nan loss": "guides/guards",
+    "jupyter": "guides/notebooks",
+    "dashboard": "guides/reports",
+    "config file yaml": "guides/configs",
+    "rlhf": "guides/post-training",
+    "reproducibility": "guides/compare guides/prove",
+    "install": "guides/install",
+    "getting started": "start",
+    "troubleshooting": "guides/troubleshooting",
+    "earlystoping": "reference/evaluation",
+}
+"""Pages by what is typed; one of them has to be among the first three results."""
+
+
+def first_pages(page, asked):
+    """The pages of the first three results."""
+    page.locator("[role=combobox]").fill(asked)
+    found = f"h={quote_plus(asked)}"
+    page.locator(f"[role=option]:is([href*='{found}#'], [href$='{found}'])").first.wait_for()
+    results = page.locator("[role=option]").evaluate_all("all => all.map(each => each.href)")
+    return [re.search(r"/site/(.*)\.html", address).group(1) for address in results[:3]]
+
+
+def test_what_newcomers_type_finds_the_page_that_answers_it(site, open_page):
+    page = open_page(site / "index.html")
+    page.wait_for_load_state("networkidle")
+    page.keyboard.press("Control+k")
+    assert len(ASKED) >= 60
+    wrong = {}
+    for asked, wanted in ASKED.items():
+        if not {*(found := first_pages(page, asked))} & {*wanted.split()}:
+            wrong[asked] = found
+    assert wrong == {}
+
+
+def test_words_that_only_the_search_needs_are_not_shown(site, open_page):
+    page = open_page(site / "index.html")
+    page.wait_for_load_state("networkidle")
+    page.keyboard.press("Control+k")
+    for asked in ("validation loop", "data loader"):
+        first_pages(page, asked)
+        shown = page.locator("[role=option]").first.inner_text()
+        assert "test set, inference" not in shown, shown
+        assert "Data Loader" not in shown, shown
+        assert "how do i can" not in shown, shown
