@@ -1,4 +1,4 @@
-"""The images of a run: where `ImageFiles` wrote them, and which of them a page shows."""
+"""The images of a run, and which images, texts, curves and matrices a page shows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar, TypeVar
 from urllib.parse import unquote
 
 from ...files import budget, regular
 from .curves import spread
+from .snapshots import Snapshot
+
+Shot = TypeVar("Shot", "Picture", Snapshot)
 
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
@@ -27,6 +30,7 @@ class Picture:
     iteration: int
     size: int
     """In bytes."""
+    kind: ClassVar[str] = "image"
 
     @property
     def width(self) -> int:
@@ -85,22 +89,31 @@ def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
                 yield Picture(path, stem, status.st_size)
 
 
-def pictures_to_show(
-    images: Mapping[Any, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
-) -> set[Picture]:
-    """The images for a page: of each name a few, the newest of all names before older ones.
+def to_show(
+    shots: Mapping[tuple[str, int], Sequence[Shot]], most: int = budget.LARGEST_IMAGES
+) -> set[Shot]:
+    """What to show of many: of each name some iterations, the newest of all names before older.
+
+    Runs that have a name in common show it at the same iterations, if they have those.
 
     Args:
-        images: The images by name, or by whatever tells the names of several runs apart.
+        shots: What there is, by its name and the place of its run, in the order of iterations.
         most: The bytes that all of them may have.
     """
-    newest_first = [spread(pictures, SHOWN)[::-1] for pictures in images.values()]
-    chosen: set[Picture] = set()
-    for place in range(SHOWN):
-        for picture in (each[place] for each in newest_first if place < len(each)):
-            if picture.size <= most and len(chosen) < budget.MOST_SHOWN:
-                chosen.add(picture)
-                most -= picture.size
+    names: dict[str, set[int]] = {}
+    for (name, _), each in shots.items():
+        names.setdefault(name, set()).update(shot.iteration for shot in each)
+    shown = {name: {*spread(sorted(found), SHOWN)} for name, found in names.items()}
+    newest_first = [
+        [shot for shot in each if shot.iteration in shown[name] or shot is each[-1]][::-1]
+        for (name, _), each in shots.items()
+    ]
+    chosen: set[Shot] = set()
+    for place in range(SHOWN + 1):
+        for shot in (each[place] for each in newest_first if place < len(each)):
+            if shot.size <= most and len(chosen) < budget.MOST_SHOWN:
+                chosen.add(shot)
+                most -= shot.size
     return chosen
 
 
