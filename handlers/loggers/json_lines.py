@@ -13,7 +13,6 @@ from ..files import lines_from_end
 from .files import LogsToFile, RowFile
 from .rows import Row
 
-
 MOST_POINTS = 200
 """Points of a line that are written, at even distances, with its first and last."""
 
@@ -86,10 +85,10 @@ class JSONLines(LogsToFile):
     progress. A resumed run drops the rows past the point it is resumed from; a new run moves an
     earlier run's file to `<path>.1`, or the next number that is free. Values that are not finite
     are written as `"NaN"`, `"Infinity"` or `"-Infinity"`, which every JSON reader accepts and
-    `float()` turns back. A `Histogram` is an object with its `counts` and `edges`, a `Text` one with
-    its `text`, a `Curve` or `PRCurve` one with up to 200 points of each line as `x` and `y`, and a
-    `ConfusionMatrix` one with its `matrix`. Other metrics that are more than one number are left
-    out, and so is a metric with the name of a clock.
+    `float()` turns back. A `Histogram` is an object with `counts` and `edges`, a `Text` one with
+    `text`, a `Curve` or `PRCurve` one with up to 200 points of each line as `x` and `y`, a
+    `ConfusionMatrix` one with `matrix`. Other metrics that are more than one number are left out,
+    and so is a metric with the name of a clock.
 
     Args:
         path: The file; its folder is made if there is none.

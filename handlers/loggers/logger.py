@@ -124,7 +124,8 @@ def warn_of_unshown(
             kind += f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
             advice = (
                 "make it one number, or a Text, Image, Histogram, Curve or ConfusionMatrix, which "
-                "you import from camshaft.handlers.loggers; what is no metric belongs in state.collected"
+                "you import from camshaft.handlers.loggers; what is no metric belongs in "
+                "state.collected"
             )
         warn(f"no logger shows state.metrics[{name!r}], a value of type {kind}: {advice}")
 

@@ -4,12 +4,12 @@ Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory;
 """
 
 from .facts import NothingToReportError
-from .page import Report, report, write_report
+from .page import RunReport, report, write_report
 from .server import make_server, watch
 
 __all__ = [
     "NothingToReportError",
-    "Report",
+    "RunReport",
     "make_server",
     "report",
     "watch",

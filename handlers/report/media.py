@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..files import budget, printable
-from .facts import Picture, RunFacts, Snapshot, to_show
+from .facts import Exhibit, RunFacts, to_show
 from .figures import DASHES, Figure, look_of
 from .text import ascii_key, number
 
@@ -32,7 +32,7 @@ class Card:
     name: str
     kind: str
     shots: dict[int, list[Any]]
-    """Pictures or snapshots, in the order of iterations."""
+    """Pictures or exhibits, in the order of iterations."""
     left_out: int
     """How many more there are."""
 
@@ -52,11 +52,12 @@ def cards_of(runs: Sequence[RunFacts]) -> dict[str, list[Card]]:
     images = {
         (name, place): each for place, run in enumerate(runs) for name, each in run.images.items()
     }
-    of_kinds: dict[str, dict[tuple[str, int], list[Snapshot]]] = {}
+    of_kinds: dict[str, dict[tuple[str, int], list[Exhibit]]] = {}
     for place, run in enumerate(runs):
-        for name, each in run.snapshots.items():
-            kind = each[-1].kind  # a name may have changed it
-            same = [shot for shot in each if shot.kind == kind]
+        for name, each in run.exhibits.items():
+            kind = each[-1].kind  # a name may have had another one before
+            is_mixed = any(shot.kind != kind for shot in each)
+            same = [shot for shot in each if shot.kind == kind] if is_mixed else each
             of_kinds.setdefault(kind, {})[name, place] = same
     every = {key: each for kind in of_kinds.values() for key, each in kind.items()}
     chosen = {*to_show(images), *to_show(every, budget.LARGEST_MEDIA)}
@@ -71,9 +72,10 @@ def _cards(
     for name in dict.fromkeys(name for name, _ in shots):
         of_name = {place: each for (other, place), each in shots.items() if other == name}
         shown = {
-            place: [shot for shot in each if shot in chosen] for place, each in of_name.items()
+            place: found
+            for place, each in of_name.items()
+            if (found := [shot for shot in each if shot in chosen])
         }
-        shown = {place: each for place, each in shown.items() if each}
         total = sum(getattr(each, "seen", len(each)) for each in of_name.values())
         yield Card(name, kind, shown, total - sum(map(len, shown.values())))
 
@@ -96,10 +98,10 @@ def _curve_figure(card: Card, runs: Sequence[RunFacts]) -> Figure:
         for shot in shots
         for trace in _lines(card, shot, place, runs)
     ]
-    newest = [shots[-1].content["axes"] for shots in card.shots.values()][0]
-    coordinates = [each for trace in traces for each in trace["x"] + trace["y"] if each is not None]
-    is_share = all(0 <= each <= 1 for each in coordinates)
-    axes = [{"title": {"text": printable(name)}} for name in newest]
+    newest = next(shots[-1].content["axes"] for shots in card.shots.values())
+    places = [each for trace in traces for each in trace["x"] + trace["y"] if each is not None]
+    is_share = all(0 <= each <= 1 for each in places)
+    axes: list[Figure] = [{"title": {"text": printable(name)}} for name in newest]
     for axis in axes if is_share else ():
         axis |= {"range": [-0.01, 1.02]}
     is_named = len(runs) == 1 and len({trace["name"] for trace in traces}) > 1
@@ -107,7 +109,7 @@ def _curve_figure(card: Card, runs: Sequence[RunFacts]) -> Figure:
     return {"data": traces, "layout": layout | {"meta": {"own": True}}}
 
 
-def _lines(card: Card, shot: Snapshot, place: int, runs: Sequence[RunFacts]) -> Iterator[Figure]:
+def _lines(card: Card, shot: Exhibit, place: int, runs: Sequence[RunFacts]) -> Iterator[Figure]:
     content = shot.content
     labels = content["labels"] or [card.name] * len(content["x"])
     for index, (x, y) in enumerate(zip(content["x"], content["y"], strict=True)):
@@ -145,7 +147,7 @@ def _matrix_figure(card: Card, place: int) -> Figure:
     }
 
 
-def _heatmap(shot: Snapshot, place: int) -> Figure:
+def _heatmap(shot: Exhibit, place: int) -> Figure:
     matrix, labels = shot.content["matrix"], [printable(each) for each in shot.content["labels"]]
     sums = [sum(abs(each or 0) for each in row) or 1 for row in matrix]
     shares = [

@@ -34,7 +34,7 @@ Address = Callable[[Picture], str]
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class RunReport:
     """One HTML page about runs: a notebook shows it, and `write` makes a file of it."""
 
     html: str = field(repr=False)
@@ -63,7 +63,7 @@ class Report:
         )
 
 
-def report(*directories: str | os.PathLike[str]) -> Report:
+def report(*directories: str | os.PathLike[str]) -> RunReport:
     """The page that `camshaft report` writes, about a run or about several runs side by side.
 
     As the last line of a notebook's cell, it is shown in the notebook, which then holds the page:
@@ -88,7 +88,7 @@ def report(*directories: str | os.PathLike[str]) -> Report:
             raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
     # A name in a file of rows may hold half of a character, which no encoding has.
     page = Page(facts).html().encode(errors="replace").decode()
-    return Report(page, tuple(f"{run.name}: {note}" for run in facts for note in run.notes))
+    return RunReport(page, tuple(f"{run.name}: {note}" for run in facts for note in run.notes))
 
 
 def write_report(paths: list[Path], output: Path) -> int:

@@ -1,20 +1,20 @@
 """What a run's directory tells: curves, clocks, histograms, images, parts, checkpoints."""
 
+from .exhibits import Exhibit
 from .images import Picture, to_show
 from .notes import Notes
 from .parts import RunPart
 from .run import PACE, NothingToReportError, RunDirectory, RunFacts, runs_in
-from .snapshots import Snapshot
 
 __all__ = [
     "PACE",
+    "Exhibit",
     "Notes",
     "NothingToReportError",
     "Picture",
     "RunDirectory",
     "RunFacts",
     "RunPart",
-    "Snapshot",
     "runs_in",
     "to_show",
 ]

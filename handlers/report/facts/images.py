@@ -14,9 +14,9 @@ from urllib.parse import unquote
 
 from ...files import budget, regular
 from .curves import spread
-from .snapshots import Snapshot
+from .exhibits import Exhibit
 
-Shot = TypeVar("Shot", "Picture", Snapshot)
+Shot = TypeVar("Shot", "Picture", Exhibit)
 
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
@@ -100,13 +100,13 @@ def to_show(
         shots: What there is, by its name and the place of its run, in the order of iterations.
         most: The bytes that all of them may have.
     """
-    names: dict[str, set[int]] = {}
+    iterations: dict[str, set[int]] = {}
     for (name, _), each in shots.items():
-        names.setdefault(name, set()).update(shot.iteration for shot in each)
-    shown = {name: {*spread(sorted(found), SHOWN)} for name, found in names.items()}
+        iterations.setdefault(name, set()).update(shot.iteration for shot in each)
+    shown = {name: {*spread(sorted(each), SHOWN)} for name, each in iterations.items()}
     newest_first = [
-        [shot for shot in each if shot.iteration in shown[name] or shot is each[-1]][::-1]
-        for (name, _), each in shots.items()
+        [shot for shot in of_name if shot.iteration in shown[name] or shot is of_name[-1]][::-1]
+        for (name, _), of_name in shots.items()
     ]
     chosen: set[Shot] = set()
     for place in range(SHOWN + 1):

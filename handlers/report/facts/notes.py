@@ -18,9 +18,9 @@ MOST_TAGS = 20
 
 @dataclass(frozen=True)
 class Notes:
-    """The notes on a run.
+    r"""The notes on a run.
 
-    >>> Notes("# Notes\\n#baseline, with #warm-up; see issue #3").tags
+    >>> Notes("# Notes\n#baseline, with #warm-up; see issue #3").tags
     ['baseline', 'warm-up']
     """
 

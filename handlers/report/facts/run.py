@@ -14,11 +14,11 @@ from ...checkpoint import Claims, Finding, Findings, NoCheckpointError, look
 from ...files import budget
 from ...journal import JOURNAL, is_written, read_journal
 from .curves import curve_of, heatmap_of
+from .exhibits import Exhibit
 from .images import Images, Picture, images_in
 from .notes import Notes, notes_in
 from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_of
 from .rows import MetricFiles, Series
-from .snapshots import Snapshot
 
 PACE = "iterations per second"
 DEEPEST = 20
@@ -50,7 +50,7 @@ class RunFacts:
     """By the names of the metrics."""
     images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
     """By the names of the metrics."""
-    snapshots: dict[str, list[Snapshot]] = field(default_factory=dict[str, list[Snapshot]])
+    exhibits: dict[str, list[Exhibit]] = field(default_factory=dict[str, list[Exhibit]])
     """Texts, curves and matrices by the names of the metrics."""
     written: Notes = field(default_factory=Notes)
     """What people have written about the run."""
@@ -93,7 +93,7 @@ class RunFacts:
     @property
     def is_begun(self) -> bool:
         """True if anything was found."""
-        rows = (self.curves, self.histograms, self.snapshots)
+        rows = (self.curves, self.histograms, self.exhibits)
         return any(map(bool, (*rows, self.parts, self.checkpoints, self.images)))
 
 
@@ -159,7 +159,7 @@ class RunDirectory:
                 name: heatmap_of(each, each.seen) for name, each in self._rows.histograms.items()
             },
             images=self._images,
-            snapshots=dict(self._rows.snapshots),
+            exhibits=dict(self._rows.exhibits),
             written=self._notes,
             notes=[note for note in notes if note],
             claims=Claims.of(saved),

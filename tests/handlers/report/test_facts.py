@@ -13,7 +13,7 @@ from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
 from camshaft.handlers.report import write_report
 from camshaft.handlers.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
-from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, pictures_to_show
+from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, to_show
 from camshaft.handlers.report.facts.parts import MOST_CLOCKS, clocks_of, parts_of, work_time
 from camshaft.handlers.report.facts.rows import HistogramRow as Counted
 from camshaft.handlers.report.facts.rows import MetricFiles
@@ -133,14 +133,14 @@ def test_a_page_shows_some_images_of_each_name_and_the_newest_first(tmp_path):
     def pictures(name, count, size):
         return [Picture(tmp_path / name / f"{at}.png", at, size) for at in range(count)]
 
-    images = {"a": pictures("a", 100, 10), "b": pictures("b", 2, 10)}
-    chosen = pictures_to_show(images, most=10_000)
-    assert sorted(each.iteration for each in chosen if each in images["a"])[::11] == [0, 99]
+    images = {("a", 0): pictures("a", 100, 10), ("b", 0): pictures("b", 2, 10)}
+    chosen = to_show(images, most=10_000)
+    assert sorted(each.iteration for each in chosen if each in images["a", 0])[::11] == [0, 99]
     assert len(chosen) == SHOWN + 2
-    few = pictures_to_show(images, most=30)
+    few = to_show(images, most=30)
     assert [max(few & {*each}, key=lambda one: one.iteration) for each in images.values()] == [
-        images["a"][-1],
-        images["b"][-1],
+        images["a", 0][-1],
+        images["b", 0][-1],
     ]
     assert len(few) == 3
 

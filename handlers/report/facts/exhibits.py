@@ -12,7 +12,7 @@ from ...files import budget
 
 
 @dataclass(frozen=True, eq=False)
-class Snapshot:
+class Exhibit:
     """A text, a curve or a confusion matrix in one row."""
 
     iteration: int
@@ -24,10 +24,10 @@ class Snapshot:
 
 
 class TooLargeError(ValueError):
-    """A snapshot is larger than a page shows."""
+    """An exhibit is larger than a page shows."""
 
 
-def snapshot_of(iteration: int, value: Any) -> Snapshot | None:
+def exhibit_of(iteration: int, value: Any) -> Exhibit | None:
     """What `JSONLines` wrote of a medium; None for anything else.
 
     Raises:
@@ -36,18 +36,16 @@ def snapshot_of(iteration: int, value: Any) -> Snapshot | None:
     if not isinstance(value, dict):
         return None
     if isinstance(text := value.get("text"), str):
-        return Snapshot(iteration, "text", {"text": _shortened(text)}, len(text))
+        return Exhibit(iteration, "text", {"text": _shortened(text)}, len(text))
     for kind, read in (("curve", _curve), ("matrix", _matrix)):
         if (content := read(value)) is not None:
-            return Snapshot(iteration, kind, content, len(json.dumps(content)))
+            return Exhibit(iteration, kind, content, len(json.dumps(content)))
     return None
 
 
 def _shortened(text: str) -> str:
-    most = budget.LONGEST_TEXT
-    return (
-        text if len(text) <= most else f"{text[:most]}\n... ({len(text) - most:,} more characters)"
-    )
+    more = len(text) - budget.LONGEST_TEXT
+    return text if more <= 0 else f"{text[:-more]}\n... ({more:,} more characters)"
 
 
 def _curve(value: dict[str, Any]) -> dict[str, Any] | None:
