@@ -275,7 +275,8 @@ def test_in_a_notebook_the_cell_shows_a_bar_with_or_without_widgets(processes, w
     assert result.stderr == ""
     assert "epoch 2/2: " in result.stdout
     if not widgets:  # else the text is in the widgets: see tests/test_notebook.py
-        assert re.search(r"epoch 2/2: 100%\|.*\| 3/3 \[.*, loss=0.25\]", result.stdout)
+        assert re.search(r"epoch 2/2: 100%\|.*\| 6/6 \[.*, loss=0.25\]", result.stdout)
+        assert result.stdout.count("| 0/6 [") == 1  # one bar for the run
 
 
 def test_a_file_that_is_given_gets_lines_in_a_notebook_too(processes):

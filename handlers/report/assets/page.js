@@ -197,10 +197,10 @@ function slide(input, value) {
   const said = (iteration) => `iteration ${iteration.toLocaleString("en")}`;
   for (const run of all(".of-run", card)) {
     const frames = all("[data-iteration]", run);
-    const shown = frames.filter((frame) => Number(frame.dataset.iteration) <= at).at(-1);
-    for (const frame of frames) frame.hidden = frame !== shown;
-    const other = shown && Number(shown.dataset.iteration) !== at, label = run.querySelector(".at");
-    if (label) label.textContent = other ? said(Number(shown.dataset.iteration)) : "";
+    const shown = frames.map((frame) => Number(frame.dataset.iteration)).filter((each) => each <= at).at(-1);
+    for (const frame of frames) frame.hidden = Number(frame.dataset.iteration) !== shown;
+    const label = run.querySelector(".at");
+    if (label) label.textContent = shown === undefined || shown === at ? "" : said(shown);
   }
   for (const place of all(".chart", card)) {
     place.dataset.at = at;

@@ -9,17 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Protocol
 from urllib.parse import unquote
 
 from ...files import budget, regular
 from .curves import spread
-from .exhibits import Exhibit
 
-Shot = TypeVar("Shot", "Picture", Exhibit)
-
+HEAD = 33
+"""Bytes of a PNG file before its second chunk."""
+CAPTION = b"Description\0\0\0\0\0"
+LONGEST_CAPTION = 2000
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
+
+
+class Shot(Protocol):
+    """What a page may show of one iteration: a picture, or an exhibit."""
+
+    @property
+    def iteration(self) -> int:
+        """When it was made."""
+
+    @property
+    def size(self) -> int:
+        """In bytes or characters."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +53,17 @@ class Picture:
             if head.startswith(b"\x89PNG\r\n\x1a\n"):
                 return int(struct.unpack(">I", head[16:20])[0])
         return 0
+
+    @property
+    def caption(self) -> str:
+        """What `ImageFiles` wrote of it into the file; empty if there is nothing."""
+        with suppress(OSError, struct.error, ValueError), regular(self.path) as file:
+            file.seek(HEAD)
+            size, kind = struct.unpack(">I4s", file.read(8))
+            text = file.read(min(size, LONGEST_CAPTION))
+            if kind == b"iTXt" and text.startswith(CAPTION):
+                return text.removeprefix(CAPTION).decode(errors="ignore")
+        return ""
 
     @property
     def content(self) -> bytes:
@@ -100,10 +124,11 @@ def to_show(
         shots: What there is, by its name and the place of its run, in the order of iterations.
         most: The bytes that all of them may have.
     """
-    iterations: dict[str, set[int]] = {}
+    shown: dict[str, set[int]] = {}
     for (name, _), each in shots.items():
-        iterations.setdefault(name, set()).update(shot.iteration for shot in each)
-    shown = {name: {*spread(sorted(each), SHOWN)} for name, each in iterations.items()}
+        shown.setdefault(name, set()).update(shot.iteration for shot in each)
+    for name, iterations in shown.items():
+        shown[name] = {*spread(sorted(iterations), SHOWN)}
     newest_first = [
         [shot for shot in of_name if shot.iteration in shown[name] or shot is of_name[-1]][::-1]
         for (name, _), of_name in shots.items()
