@@ -44,7 +44,7 @@ BEYOND = 2**63
 """Clocks and counts are below it."""
 LARGEST_IMAGES = 12_000_000
 """Bytes of the images of a page that holds them, as they are on the disk."""
-LARGEST_MEDIA = 4_000_000
+LARGEST_MEDIA = 2_000_000
 """Characters of the texts, curves and matrices of a page."""
 LONGEST_TEXT = 20_000
 """Characters of one text of a page."""

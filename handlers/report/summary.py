@@ -128,8 +128,12 @@ def settings(of_runs: Sequence[dict[str, str]]) -> list[Setting]:
 
 
 def telling_settings(found: Sequence[Setting]) -> list[Setting]:
-    """The settings in which runs differ, without paths, which differ in every run."""
-    return [each for each in found if each.differs and "/" not in "".join(each.values)]
+    """The settings in which runs differ, without paths that are another one in every run."""
+
+    def is_path(values: Sequence[str]) -> bool:
+        return "/" in "".join(values) and len({*values}) == len(values)
+
+    return [each for each in found if each.differs and not is_path(each.values)]
 
 
 def rounded(found: Sequence[Setting]) -> list[Setting]:

@@ -8,11 +8,11 @@ let groups = null;  // the place of each run's group, if the runs are grouped
 function chosen(id) { return byId(id)?.value ?? ""; }
 function numeric(text) { return text !== null && text !== "" && Number.isFinite(Number(text)) ? Number(text) : null; }
 
-/* The values of a setting or a result in all runs; the end of its name will do. */
+/* The values of a setting or a result in all runs; of a name such as `model.width`, the end will do. */
 function column(name) {
   const columns = {...table.settings, ...table.results};
-  const found = Object.keys(columns).find((each) => each.toLowerCase() === name)
-    ?? Object.keys(columns).find((each) => each.toLowerCase().match(/[^./ ,]+/g)?.includes(name));
+  const names = Object.keys(columns).map((each) => [each, each.toLowerCase().replace(/, (lowest|highest)$/, "")]);
+  const [found] = names.find(([, each]) => each === name) ?? names.find(([, each]) => each.split(/[./]/).at(-1) === name) ?? [];
   return found === undefined ? null : columns[found];
 }
 
