@@ -107,7 +107,10 @@ function show() {
   const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   const found = (one) => words.every((word) => one.dataset.metrics.toLowerCase().includes(word));
   arrange();
-  for (const one of all("[data-run]")) one.hidden = isHidden("run", one.dataset.run);
+  for (const one of all("[data-run]")) {
+    const run = one.dataset.run;  // the legend leaves the table as it is
+    one.hidden = one.closest("header") ? left.has(Number(run)) : isHidden("run", run);
+  }
   for (const one of all("[data-metrics]")) one.hidden = !found(one) || isHidden("run", one.dataset.run);
   for (const one of all("[data-hides]")) {
     const [kind, value] = one.dataset.hides.split(" ");
