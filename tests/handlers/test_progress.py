@@ -279,6 +279,26 @@ def test_in_a_notebook_the_cell_shows_a_bar_with_or_without_widgets(processes, w
         assert result.stdout.count("| 0/6 [") == 1  # one bar for the run
 
 
+def test_in_a_notebook_a_run_that_goes_on_begins_its_bar_where_it_was(processes):
+    script = """
+        import sys, warnings
+        import ipykernel.zmqshell
+
+        sys.modules["ipywidgets"] = sys.modules["IPython.html.widgets"] = None
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from camshaft import Engine, Events
+        from camshaft.handlers import ProgressBar
+
+        engine = Engine(lambda state, batch: None, ProgressBar())
+        stop = engine.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.interrupt("later"))
+        state = engine.run([1, 2, 3], max_epochs=3)
+        engine.run([1, 2, 3], state=state, max_epochs=3)
+    """
+    first, second = processes.run(script).stdout.strip().split("\n")
+    assert ["0/9 [" in first, "epoch 2/3: 100%" in first, "4/4 [" in first] == [True] * 3
+    assert ["4/9 [" in second, "epoch 3/3: 100%" in second, "9/9 [" in second] == [True] * 3
+
+
 def test_a_file_that_is_given_gets_lines_in_a_notebook_too(processes):
     script = """
         import sys
