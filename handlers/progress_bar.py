@@ -198,6 +198,7 @@ class Bar:
     def close(self, state: State[Any, Any]) -> None:
         """Leave the bar on the terminal, and go to the next line."""
         self._bar.n = self._count(state)
+        self._bar.set_description(_title(state), refresh=False)
         if self.is_of_run and state.error is None:
             self._bar.total = self._bar.n  # a run that stops before its limit did not fail
         self._bar.close()

@@ -74,8 +74,11 @@ function draw(place) {
   const figure = figureOf(place);
   if (!figure) return;
   const [data, same] = merged(shownOf(figure, place));
-  Plotly.react(place, traces(data), layout(figure.layout, figure.data), CONFIG);
-  if (place._fullLayout.width !== place.clientWidth) Plotly.Plots.resize(place);
+  const made = layout(figure.layout, figure.data), printing = document.documentElement.matches(".printing");
+  // Plotly fits a chart into its place a moment later, which is too late for the paper.
+  if (printing) Object.assign(made, {autosize: false, width: place.clientWidth, height: place.clientHeight});
+  Plotly.react(place, traces(data), made, CONFIG);
+  if (!printing && place._fullLayout.width !== place.clientWidth) Plotly.Plots.resize(place);
   const note = place.parentElement.querySelector(".same");
   if (note) note.textContent = same.join(" ");
   drawn.add(place);

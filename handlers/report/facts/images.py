@@ -29,10 +29,12 @@ class Shot(Protocol):
     @property
     def iteration(self) -> int:
         """When it was made."""
+        ...
 
     @property
     def size(self) -> int:
         """In bytes or characters."""
+        ...
 
 
 @dataclass(frozen=True)
