@@ -13,7 +13,7 @@ from .handlers.checkpoint.commands import export, inspect, prune, verify
 from .handlers.configs import ConfigError, run_config
 from .handlers.files import printable
 from .handlers.prove import compare, prove
-from .handlers.report import NothingToReportError, report, watch
+from .handlers.report import NothingToReportError, watch, write_report
 
 CODES = """\
 exit codes:
@@ -158,7 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     text = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
     each.add_argument("--format", choices=["dcp"], help=text)
     text, run = "Write one HTML page about a run, or several side by side.", "what a run wrote to"
-    each = add("report", report, text, run, several=True)
+    each = add("report", write_report, text, run, several=True)
     each.add_argument(
         *("-o", "--output"),
         metavar="FILE",

@@ -21,7 +21,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 from torch.optim.lr_scheduler import CosineAnnealingLR
 from torch.utils.data import DataLoader, Subset, TensorDataset
-from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionMatrix
 
 from camshaft import Engine, Events, Output, State, loader, ranks, supervised
 from camshaft.handlers import (
@@ -39,7 +39,7 @@ from camshaft.handlers import (
     best,
     latest,
 )
-from camshaft.handlers.loggers import Image
+from camshaft.handlers.loggers import ConfusionMatrix, Image
 
 
 def load_data(batch_size: int) -> tuple[DataLoader[Any], DataLoader[Any], DataLoader[Any]]:
@@ -72,16 +72,38 @@ def build_model() -> nn.Module:
     )
 
 
+# Digits of 3 x 5 pixels, line by line.
+FONT = [
+    *("111101101101111", "010110010010111", "111001111100111", "111001111001111"),
+    *("101101111001001", "111100111001111", "111100111101111", "111001001001001"),
+    *("111101111101111", "111101111001111"),
+]
+GREEN, RED, GREY = (0.0, 0.55, 0.3), (0.85, 0.1, 0.1), (0.45, 0.45, 0.45)
+
+
+def card(image: torch.Tensor, prediction: int, label: int) -> torch.Tensor:
+    """A digit, with its prediction below it at the left, and its label at the right."""
+    drawn = torch.ones(3, 34, 26)
+    drawn[:, 1:25, 1:25] = 1 - image.cpu().repeat_interleave(3, 1).repeat_interleave(3, 2)
+    colour = GREEN if prediction == label else RED
+    for digit, left, ink in ((prediction, 6, colour), (label, 17, GREY)):
+        is_ink = torch.tensor([pixel == "1" for pixel in FONT[digit]]).reshape(1, 5, 3)
+        drawn[:, 27:32, left : left + 3] = torch.where(
+            is_ink, torch.tensor(ink)[:, None, None], 1.0
+        )
+    return drawn
+
+
 def show_predictions(state: State[Any, Output]) -> None:
-    """Log digits of the last batch, ten of each prediction in a line: a mistake stands out."""
+    """Log 36 digits of the last batch, mistakes first, and the confusion matrix of the epoch."""
     assert state.batch is not None
     assert state.output is not None
-    images, predicted = state.batch[0], state.output.prediction.argmax(1)
-    lines = images.new_zeros(10, 10, 1, 8, 8)
-    for digit in range(10):
-        found = images[predicted == digit][:10]
-        lines[digit, : len(found)] = found
-    state.metrics["predictions"] = Image(lines.flatten(0, 1))
+    (images, labels), predicted = state.batch, state.output.prediction.argmax(1)
+    first = (predicted == labels).int().argsort(stable=True)[:36].tolist()
+    cards = [card(images[at], int(predicted[at]), int(labels[at])) for at in first]
+    caption = "prediction, green if it is right, and label"
+    state.metrics["predictions"] = Image(torch.stack(cards), caption)
+    state.metrics["confusion"] = ConfusionMatrix(state.metrics["confusion"])
 
 
 def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], State[Any, Output]]:
@@ -107,6 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
         ClipGradNorm(1.0),
         LRSchedule(scheduler),
         Metrics({"accuracy": MulticlassAccuracy(10, average="micro")}),
+        Metrics({"confusion": MulticlassConfusionMatrix(10)}, training=False),
         Validate(val_loader, name="val"),
         EarlyStopping("val/loss", patience=5),
         Checkpoint(
@@ -120,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
         JSONLines(options.directory / "rows.jsonl"),
         ProgressBar("loss", "val/accuracy"),
     )
-    # A metric of the validation, so the run logs it as "val/predictions".
+    # Metrics of the validation, so the run logs "val/predictions" and "val/confusion".
     engine.evaluation.on(Events.COMPLETED)(show_predictions)
 
     state = engine.run(train_loader, max_epochs=options.max_epochs, max_batches=options.max_batches)

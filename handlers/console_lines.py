@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
-from .common import scalars, warn_of_unknown
+from .common import last_iteration, scalars, warn_of_unknown
 from .schedules import rates
 
 logger = logging.getLogger("camshaft")
@@ -78,7 +78,7 @@ class ConsoleLines:
             new = rates(state) | new
         chosen = {name: new[name] for name in self.metrics or new if name in new}
         now, pace.write = time.monotonic(), state.metrics.writes
-        parts = [_counted("iteration", state.iteration, _iterations(state))]
+        parts = [_counted("iteration", state.iteration, last_iteration(state))]
         parts.append(_counted("epoch", state.epoch, state.max_epochs))
         if state.max_steps is not None:
             parts.append(_counted("step", state.step, state.max_steps))
@@ -140,20 +140,11 @@ def remaining(state: State[Any, Any], iterations: int, steps: int) -> float | No
     `steps` optimizer steps were made in `iterations` iterations: this converts `max_steps`.
     """
     left: list[float] = []
-    if (total := _iterations(state)) is not None:
+    if (total := last_iteration(state)) is not None:
         left.append(total - state.iteration)
     if state.max_steps is not None and steps:
         left.append((state.max_steps - state.step) * iterations / steps)
     return min(left) if left else None
-
-
-def _iterations(state: State[Any, Any]) -> int | None:
-    """The iteration at which the run ends by its epochs or iterations."""
-    ends = [] if state.max_iterations is None else [state.max_iterations]
-    if state.max_epochs is not None and state.epoch_length is not None:
-        more = state.max_epochs + 1 - max(state.epoch, 1)
-        ends.append(state.control.epoch_began + more * state.epoch_length)
-    return min(ends, default=None)
 
 
 def _counted(name: str, count: int, most: int | None) -> str:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, TextIO
 
 from ..engine import Engine, Events, Stage, State
-from .common import scalars, warn_of_unknown
+from .common import last_iteration, scalars, warn_of_unknown
 from .schedules import rates
 
 logger = logging.getLogger("camshaft")
@@ -23,11 +23,11 @@ KERNEL = "ipykernel.zmqshell"
 class ProgressBar:
     """Show the progress of a run: a bar for each epoch, with rate, time left and metrics.
 
-    A notebook shows tqdm's bar for notebooks if ipywidgets is installed, else its text. If the
-    output is neither a notebook nor a terminal, plain lines are written, one at the end of each
-    epoch and one after each interval. Metrics are copied from their device only when they are
-    shown, and the end of an epoch shows only those that are new in it. Evaluations inside the run
-    are not shown.
+    A notebook shows one bar for the whole run: tqdm's bar for notebooks if ipywidgets is installed,
+    else its text. If the output is neither a notebook nor a terminal, plain lines are written, one
+    at the end of each epoch and one after each interval. Metrics are copied from their device only
+    when they are shown, and the end of an epoch shows only those that are new in it. Evaluations
+    inside the run are not shown.
 
     Args:
         metrics: The names of the metrics to show; by default all that are numbers.
@@ -79,15 +79,17 @@ class ProgressBar:
         if not state.in_epoch:
             return
         show = state.recall(self, Show, saved=False)
+        show.write = state.metrics.writes
         file = self.file or sys.stderr
         in_notebook = self.file is None and KERNEL in sys.modules
+        if show.display is not None:  # of the whole run
+            return
         if in_notebook or file.isatty():
             show.display = Bar(state, None if in_notebook else file)
             show.interval, show.due = self.interval or 0.5, 0.0
         else:
             show.display, show.interval = Lines(state, file), self.interval or 30.0
             show.due = min(show.due, time.monotonic() + show.interval)
-        show.write = state.metrics.writes
 
     def look(self, state: State[Any, Any]) -> None:
         """Draw if the interval is over."""
@@ -100,7 +102,8 @@ class ProgressBar:
         show = state.recall(self, Show, saved=False)
         if show.display is not None:
             self._draw(state, show, since=show.write)
-            self.close(state)
+            if not show.display.is_of_run:
+                self.close(state)
 
     def suspect(self, state: State[Any, Any], *, at_end: bool = False) -> None:
         """Warn of a name that looks like a slip of the pen; at the end, of all without a metric."""
@@ -137,7 +140,9 @@ class ProgressBar:
 
 
 class Display(Protocol):
-    """The display of one epoch."""
+    """The display of one epoch, or of the run."""
+
+    is_of_run: bool
 
     def draw(self, state: State[Any, Any], text: str) -> None:
         """Show the progress of the run, and its metrics as text."""
@@ -163,9 +168,10 @@ class Show:
 
 
 class Bar:
-    """A progress bar of tqdm: on a terminal, or without a file in a notebook's cell."""
+    """A progress bar of tqdm: of an epoch on a terminal, or of the run in a notebook's cell."""
 
     def __init__(self, state: State[Any, Any], file: TextIO | None) -> None:
+        self.is_of_run = file is None and state.training
         if file is None:
             from tqdm.auto import tqdm  # a widget if ipywidgets is there
         else:
@@ -173,8 +179,8 @@ class Bar:
 
         self._bar: Any = tqdm(
             desc=_title(state),
-            total=_total(state),
-            initial=state.iteration_in_epoch,
+            total=self._total(state),
+            initial=self._count(state),
             file=file or sys.stdout,  # notebooks show standard error as an alarm
             leave=state.parent is None,
             dynamic_ncols=True,
@@ -184,18 +190,30 @@ class Bar:
 
     def draw(self, state: State[Any, Any], text: str) -> None:
         """Draw the bar; tqdm's own interval is switched off."""
-        self._bar.total = _total(state)
+        self._bar.total = self._total(state)
+        self._bar.set_description(_title(state), refresh=False)
         self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update(state.iteration_in_epoch - self._bar.n)
+        self._bar.update(self._count(state) - self._bar.n)
 
     def close(self, state: State[Any, Any]) -> None:
         """Leave the bar on the terminal, and go to the next line."""
-        self._bar.n = state.iteration_in_epoch
+        self._bar.n = self._count(state)
+        self._bar.set_description(_title(state), refresh=False)
+        if self.is_of_run and state.error is None:
+            self._bar.total = self._bar.n  # a run that stops before its limit did not fail
         self._bar.close()
+
+    def _count(self, state: State[Any, Any]) -> int:
+        return state.iteration if self.is_of_run else state.iteration_in_epoch
+
+    def _total(self, state: State[Any, Any]) -> int | None:
+        return last_iteration(state) if self.is_of_run else _total(state)
 
 
 class Lines:
     """Lines in tqdm's format, for a file or a pipe."""
+
+    is_of_run = False
 
     def __init__(self, state: State[Any, Any], file: TextIO) -> None:
         self._file = file

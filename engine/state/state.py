@@ -329,6 +329,12 @@ class State(Generic[Batch, Output]):
         self.stop_reason, self.control.resumable = None, True
         self.control.has_requests = self.control.epoch_stopped
 
+    def _repr_html_(self) -> str:
+        """What notebooks show: a table of the clocks and metrics."""
+        from .state_table import state_table  # not on the way of every import
+
+        return state_table(self)
+
     def state_dict(self) -> dict[str, Any]:
         """The part of this run to save besides the engine's objects, as plain values."""
         memory = self.memory.state_dict(self.engine.objects if self.is_running else None)

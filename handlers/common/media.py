@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from .plots import ConfusionMatrix, Curve, PRCurve, copied
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -54,7 +56,7 @@ class Image:
     caption: str = ""
 
     def __post_init__(self) -> None:
-        pixels = _copy(self.pixels)
+        pixels = copied(self.pixels)
         if pixels.ndim == 2:
             pixels = pixels[None]
         if pixels.ndim not in (3, 4) or pixels.shape[-3] not in (1, 3, 4) or not pixels.numel():
@@ -92,7 +94,7 @@ class Histogram:
                 "Histogram(...) got no edges: it needs counts and the edges of their ranges. "
                 "Histogram.of(values) counts values"
             )
-        counts, edges = _copy(self.counts), _copy(self.edges)
+        counts, edges = copied(self.counts), copied(self.edges)
         if counts.ndim != 1 or edges.shape != (len(counts) + 1,) or not len(counts):
             raise ValueError(
                 f"Histogram got counts of shape {tuple(counts.shape)} and edges of shape "
@@ -128,31 +130,6 @@ class Histogram:
 
 
 @dataclass(frozen=True, eq=False)
-class PRCurve:
-    """Precision over recall of a binary classification.
-
-    Args:
-        targets: 1 or True for a member of the class, 0 or False for others.
-        scores: The predicted probability of the class, from 0 to 1, for each target.
-
-    Raises:
-        ValueError: Their shapes differ.
-    """
-
-    targets: Any
-    scores: Any
-
-    def __post_init__(self) -> None:
-        targets, scores = _copy(self.targets).flatten(), _copy(self.scores).flatten()
-        if targets.shape != scores.shape:
-            raise ValueError(
-                f"PRCurve got {len(targets)} targets and {len(scores)} scores; it needs a score "
-                "for each target"
-            )
-        vars(self).update(targets=targets, scores=scores)
-
-
-@dataclass(frozen=True, eq=False)
 class Embedding:
     """Points in a space of many dimensions, to be shown by a projection.
 
@@ -170,8 +147,8 @@ class Embedding:
     images: Any = None
 
     def __post_init__(self) -> None:
-        vectors = _copy(self.vectors)
-        images = None if self.images is None else _copy(self.images)
+        vectors = copied(self.vectors)
+        images = None if self.images is None else copied(self.images)
         labels = self.labels
         if labels is not None:
             labels = [str(each.item() if hasattr(each, "item") else each) for each in labels]
@@ -187,11 +164,12 @@ class Embedding:
         vars(self).update(vectors=vectors, labels=labels, images=images)
 
 
-Medium = Text | Image | Histogram | PRCurve | Embedding
+Medium = Text | Image | Histogram | PRCurve | Curve | ConfusionMatrix | Embedding
 """A value that a logger may show besides numbers."""
 
 KINDS: dict[str, type[Medium]] = {
-    kind.__name__: kind for kind in (Text, Image, Histogram, PRCurve, Embedding)
+    kind.__name__: kind
+    for kind in (Text, Image, Histogram, PRCurve, Curve, ConfusionMatrix, Embedding)
 }
 
 
@@ -215,9 +193,3 @@ def grid(pixels: Tensor) -> Tensor:
     filled[:number] = pixels
     lines = filled.reshape(rows, columns, channels, height, width).permute(2, 0, 3, 1, 4)
     return lines.reshape(channels, rows * height, columns * width)
-
-
-def _copy(values: Any) -> Tensor:
-    import torch
-
-    return torch.as_tensor(values).detach().clone()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...engine import Events
+from ...engine import Events, State
 from ...engine.checks import warn
 from ...engine.state import as_float
 from .losses import warn_if_not_finite
@@ -67,6 +67,15 @@ def warn_of_unknown(
             meant = f"; did you mean {like[0]!r}?" if like else ""
             known = ", ".join(map(repr, metrics)) or "none"
             warn(f"{kind}({name!r}): no metric has this name{meant} (there is: {known})")
+
+
+def last_iteration(state: State[Any, Any]) -> int | None:
+    """The iteration at which the run ends by its epochs or iterations; None if unknown."""
+    ends = [] if state.max_iterations is None else [state.max_iterations]
+    if state.max_epochs is not None and state.epoch_length is not None:
+        more = state.max_epochs + 1 - max(state.epoch, 1)
+        ends.append(state.control.epoch_began + more * state.epoch_length)
+    return min(ends, default=None)
 
 
 def _prefix(name: str) -> str:

@@ -44,6 +44,16 @@ BEYOND = 2**63
 """Clocks and counts are below it."""
 LARGEST_IMAGES = 12_000_000
 """Bytes of the images of a page that holds them, as they are on the disk."""
+LARGEST_MEDIA = 2_000_000
+"""Characters of the texts, curves and matrices of a page."""
+LONGEST_TEXT = 20_000
+"""Characters of one text of a page."""
+MOST_IN_MEDIUM = 40_000
+"""Numbers of one curve or matrix of a page: 200 classes."""
+MOST_MEDIA = 24
+"""Texts, curves or matrices of one name that are kept: a page shows half of them."""
+LARGEST_NOTES = 64_000
+"""Characters of the notes on a run."""
 MOST_SHOWN = 2000
 """Things of one kind that a page shows: metrics, images, settings, handlers, parts of a run."""
 LONGEST_NAME = 300

@@ -1,3 +1,5 @@
+from ..common import ConfusionMatrix as ConfusionMatrix
+from ..common import Curve as Curve
 from ..common import Embedding as Embedding
 from ..common import Histogram as Histogram
 from ..common import Image as Image

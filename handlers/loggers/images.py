@@ -62,13 +62,15 @@ def png(image: Image) -> bytes:
     """The image as the content of a PNG file, 8 bits a channel.
 
     See the specification, W3C Portable Network Graphics: each line of pixels is preceded by the
-    number of its filter, here 0 for none.
+    number of its filter, here 0 for none. The caption is its description.
     """
     pixels = as_bytes(image)
     height, width, channels = pixels.shape
     lines = b"".join(b"\0" + line.numpy().tobytes() for line in pixels)
     head = struct.pack(">IIBBBBB", width, height, 8, COLOURS[channels], 0, 0, 0)
-    chunks = ((b"IHDR", head), (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
+    said = b"Description\0\0\0\0\0" + image.caption.encode(errors="replace")
+    caption = ((b"iTXt", said),) if image.caption else ()
+    chunks = ((b"IHDR", head), *caption, (b"IDAT", zlib.compress(lines)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(*each) for each in chunks)
 
 

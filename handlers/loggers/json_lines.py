@@ -4,12 +4,49 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from ..common import Histogram
+from ..common import ConfusionMatrix, Curve, Histogram, Medium, PRCurve, Text
 from ..files import lines_from_end
 from .files import LogsToFile, RowFile
 from .rows import Row
+
+MOST_POINTS = 200
+"""Points of a line that are written, at even distances, with its first and last."""
+
+
+def _plain(value: Any) -> Any:
+    """Numbers, or the text for them: Python would write NaN without quotes, which is not JSON."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    return value if math.isfinite(value) else json.dumps(value)
+
+
+def _curve(curve: Curve) -> dict[str, Any]:
+    x, y = curve.x, curve.y
+    if (last := x.shape[1] - 1) >= MOST_POINTS:
+        kept = [round(at * last / (MOST_POINTS - 1)) for at in range(MOST_POINTS)]
+        x, y = x[:, kept], y[:, kept]
+    points = {"x": _plain(x.tolist()), "y": _plain(y.tolist())}
+    return {**points, "axes": curve.axes, "labels": curve.labels}
+
+
+FORMS: dict[type[Medium], Callable[[Any], dict[str, Any]]] = {
+    Histogram: lambda each: {
+        "counts": _plain(each.counts.tolist()),
+        "edges": _plain(each.edges.tolist()),
+    },
+    Text: lambda each: {"text": each.text},
+    Curve: _curve,
+    PRCurve: lambda each: _curve(each.curve),
+    ConfusionMatrix: lambda each: {
+        "matrix": _plain(each.matrix.tolist()),
+        "labels": each.labels,
+    },
+}
+"""What a line of JSON holds of the media that it can hold."""
 
 
 class JSONFile(RowFile):
@@ -20,16 +57,11 @@ class JSONFile(RowFile):
     def line_of(self, row: Row) -> str:
         """A row as one line."""
         metrics = {name: _plain(value) for name, value in row.metrics.items()}
-        histograms = {
-            name: {
-                "counts": list(map(_plain, each.counts.tolist())),
-                "edges": list(map(_plain, each.edges.tolist())),
-            }
-            for name, each in row.media.items()
-            if isinstance(each, Histogram)
+        media = {
+            name: FORMS[type(each)](each) for name, each in row.media.items() if type(each) in FORMS
         }
         clocks = row.clocks
-        return json.dumps(clocks | metrics | histograms | clocks, allow_nan=False) + "\n"
+        return json.dumps(clocks | metrics | media | clocks, allow_nan=False) + "\n"
 
     def size_before(self, first: int) -> int:
         """The bytes of the rows before iteration `first`; a kill may have torn the last line."""
@@ -53,8 +85,10 @@ class JSONLines(LogsToFile):
     progress. A resumed run drops the rows past the point it is resumed from; a new run moves an
     earlier run's file to `<path>.1`, or the next number that is free. Values that are not finite
     are written as `"NaN"`, `"Infinity"` or `"-Infinity"`, which every JSON reader accepts and
-    `float()` turns back. A `Histogram` is an object with its `counts` and `edges`. Other metrics
-    that are more than one number are left out, and so is a metric with the name of a clock.
+    `float()` turns back. A `Histogram` is an object with `counts` and `edges`, a `Text` one with
+    `text`, a `Curve` or `PRCurve` one with up to 200 points of each line as `x` and `y`, a
+    `ConfusionMatrix` one with `matrix`. Other metrics that are more than one number are left out,
+    and so is a metric with the name of a clock.
 
     Args:
         path: The file; its folder is made if there is none.
@@ -75,12 +109,7 @@ class JSONLines(LogsToFile):
 
     usual_name = "rows.jsonl"
     opens = JSONFile
-    shown = (Histogram,)
-
-
-def _plain(value: float) -> float | str:
-    """A number, or the text for it: Python would write NaN without quotes, which is not JSON."""
-    return value if math.isfinite(value) else json.dumps(value)
+    shown = tuple(FORMS)
 
 
 def _iteration(line: str) -> int | None:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
-from ..common import AT_EACH_ROW, KINDS, Image, Medium, is_scalar
+from ..common import AT_EACH_ROW, KINDS, Embedding, Image, Medium, is_scalar
 from .rows import Bookmark, Start, Writer
 
 if TYPE_CHECKING:
@@ -113,16 +113,19 @@ def warn_of_unshown(
         warned.add(name)
         kind = type(value).__name__
         if isinstance(value, ALL):
-            files = "ImageFiles(directory), " if isinstance(value, Image) else ""
+            files = "ImageFiles(directory)" if isinstance(value, Image) else "JSONLines(path)"
+            if isinstance(value, Embedding):
+                files = "TensorBoard(directory)"
             advice = (
-                f"engine.add({files}TensorBoard(directory)) writes it, as a tracker of "
-                "camshaft.handlers.loggers does"
+                f"engine.add({files}) writes it, for camshaft report; docs/guides/logging.md "
+                "names the trackers that show it"
             )
         else:
             kind += f" of shape {tuple(value.shape)}" if isinstance(value, Tensor) else ""
             advice = (
-                "make it one number, or a Text, Image or Histogram, which you import from "
-                "camshaft.handlers.loggers; what is no metric belongs in state.collected"
+                "make it one number, or a Text, Image, Histogram, Curve or ConfusionMatrix, which "
+                "you import from camshaft.handlers.loggers; what is no metric belongs in "
+                "state.collected"
             )
         warn(f"no logger shows state.metrics[{name!r}], a value of type {kind}: {advice}")
 

@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...engine import EventEnum, Trigger
-from ..common import AT_EACH_ROW
-from .logger import ALL, LogsRows, need
+from ..common import AT_EACH_ROW, Embedding, Histogram, Image, PRCurve, Text
+from .logger import LogsRows, need
 from .rows import Start
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class TensorBoard(LogsRows):
     when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     graph: tuple[Any, Any] | None = None
-    shown = ALL
+    shown = (Text, Image, Histogram, PRCurve, Embedding)
 
     def __post_init__(self) -> None:
         if self.graph is not None:

@@ -4,7 +4,14 @@ Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory;
 """
 
 from .facts import NothingToReportError
-from .page import report
+from .page import RunReport, report, write_report
 from .server import make_server, watch
 
-__all__ = ["NothingToReportError", "make_server", "report", "watch"]
+__all__ = [
+    "NothingToReportError",
+    "RunReport",
+    "make_server",
+    "report",
+    "watch",
+    "write_report",
+]

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import html
+import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from itertools import groupby
@@ -18,24 +21,64 @@ from typing import TYPE_CHECKING, Any
 
 from ..common import readable_size, show
 from ..files import printable, replacing
-from . import figures, summary, text
+from . import figures, media, summary, text
 from .charts import LEARNING, RATE_AND_PACE, charts_of, splits
 from .facts import NothingToReportError, Picture, RunFacts, runs_in
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+SCRIPTS = ("curves.js", "runs.js", "downloads.js", "page.js")
 Address = Callable[[Picture], str]
 """Where a page finds a picture."""
 
 
-def report(paths: list[Path], output: Path) -> int:
-    """Write one HTML page about a run, or about several runs side by side.
+@dataclass(frozen=True, eq=False)
+class RunReport:
+    """One HTML page about runs: a notebook shows it, and `write` makes a file of it."""
+
+    html: str = field(repr=False)
+    notes: tuple[str, ...] = ()
+    """What the page leaves out of the files, and why."""
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the page as one file, all at once.
+
+        Raises:
+            NotADirectoryError: The folder of the file is not there.
+        """
+        output = Path(path)
+        if not output.parent.is_dir():
+            raise NotADirectoryError(
+                f"{output.parent} is no directory; make it, or choose another -o"
+            )
+        with replacing(output) as file:
+            file.write(self.html.encode())
+
+    def _repr_html_(self) -> str:
+        """The page in a frame, which can neither read nor change the notebook."""
+        return (
+            '<iframe sandbox="allow-scripts allow-downloads" style="width: 100%; height: 44rem; '
+            f'border: 0" srcdoc="{html.escape(self.html)}"></iframe>'
+        )
+
+
+def report(*directories: str | os.PathLike[str]) -> RunReport:
+    """The page that `camshaft report` writes, about a run or about several runs side by side.
+
+    As the last line of a notebook's cell, it is shown in the notebook, which then holds the page:
+    about 5 MB. It needs `pip install "camshaft[report]"`.
+
+    Args:
+        directories: What the runs wrote to.
 
     Raises:
-        NothingToReportError: A path is no directory, or holds nothing of a run.
+        NothingToReportError: There is no directory, or one holds nothing of a run.
         ImportError: plotly is not installed.
     """
+    paths = [Path(each) for each in directories]
+    if not paths:
+        raise NothingToReportError('report() needs the directory of a run: report("runs/demo")')
     facts: list[RunFacts] = []
     for path, run in zip(paths, runs_in(paths), strict=True):
         run.look()
@@ -44,13 +87,20 @@ def report(paths: list[Path], output: Path) -> int:
             empty = "; ".join(["holds no rows, journal or checkpoints", *facts[-1].notes])
             raise NothingToReportError(f"{path} {empty if path.is_dir() else 'is no directory'}")
     # A name in a file of rows may hold half of a character, which no encoding has.
-    page = Page(facts).html().encode(errors="replace")
-    if not output.parent.is_dir():
-        raise NotADirectoryError(f"{output.parent} is no directory; make it, or choose another -o")
-    with replacing(output) as file:
-        file.write(page)
-    notes = (f"{run.name}: {note}" for run in facts for note in run.notes)
-    show([f"{output}  {readable_size(output.stat().st_size)}", *notes])
+    page = Page(facts).html().encode(errors="replace").decode()
+    return RunReport(page, tuple(f"{run.name}: {note}" for run in facts for note in run.notes))
+
+
+def write_report(paths: list[Path], output: Path) -> int:
+    """Write the page to a file; return the exit code.
+
+    Raises:
+        NothingToReportError: A path is no directory, or holds nothing of a run.
+        ImportError: plotly is not installed.
+    """
+    made = report(*paths)
+    made.write(output)
+    show([f"{output}  {readable_size(output.stat().st_size)}", *made.notes])
     return 0
 
 
@@ -79,15 +129,19 @@ class Page:
         is_begun = any(run.is_begun for run in runs)
         key_metrics = summary.key_metrics(charts)[: summary.MOST_COMPARED]
         config = summary.settings([run.config for run in runs])
+        telling = summary.rounded(summary.telling_settings(config))
+        cards = media.cards_of(runs)
+        shown = [card for each in cards.values() for card in each]
+        table = summary.table(runs, key_metrics) if len(runs) > 1 else None
         self._data = {
-            "figures": figures.figures_of(charts, runs),
+            "figures": figures.figures_of(charts, runs) | media.media_figures(shown, runs),
+            "table": table,
             "clocks": [run.clocks for run in runs],
             "status": {
                 "text": summary.status(runs) if is_begun else "waiting",
                 "is_over": summary.is_over(runs),
             },
         }
-        images = summary.images(runs)
         self._shown = {
             "runs": runs,
             "names": [run.name for run in runs],
@@ -99,14 +153,14 @@ class Page:
             "tiles": summary.tiles(runs[0], charts) if len(runs) == 1 else [],
             "compared": {name: summary.best_of_runs(name, runs) for name in key_metrics},
             "config": config,
-            "telling": summary.telling_settings(config),
+            "telling": telling,
+            "table": table,
             "environment": summary.settings([run.environment for run in runs]),
             "headings": [
                 (heading, [*group])
                 for heading, group in groupby(charts, lambda chart: chart.heading)
             ],
-            "images": images,
-            "image_names_left_out": sum(len(run.images) for run in runs) - len(images),
+            "media": cards,
             "address": address,
             "histograms": summary.histograms(runs),
             "histogram_key": figures.histogram_key,
@@ -120,7 +174,7 @@ class Page:
 
     def html(self) -> str:
         """The page. It loads nothing; a live one asks its own server for news."""
-        scripts = {"library": library(), "code": asset("curves.js") + asset("page.js")}
+        scripts = {"library": library(), "code": "".join(map(asset, SCRIPTS))}
         hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
         template = _environment().get_template("page.html")
         return template.render(

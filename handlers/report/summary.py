@@ -9,14 +9,19 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple
 
+from ..files import printable
 from .charts import LEARNING, Chart
-from .facts import Picture, RunFacts, pictures_to_show
+from .facts import RunFacts
 from .figures import outcome
 from .text import ABSENT, counted, number, size
 
 LOWER_IS_BETTER = re.compile("loss|error|perplexity|mse|mae|rmse|nll", re.IGNORECASE)
 MOST_COMPARED = 4
-"""Metrics in the table of several runs, and as many values of their configurations."""
+"""Metrics in the table of several runs."""
+MOST_SHOWN = 6
+"""Settings in this table."""
+MOST_SETTINGS = 100
+"""Settings by which the runs can be filtered and grouped."""
 MOST_TILES = 8
 Curves = Sequence[tuple[str, dict[str, Any]]]
 """The curves of a chart, each with its label."""
@@ -123,11 +128,33 @@ def settings(of_runs: Sequence[dict[str, str]]) -> list[Setting]:
 
 
 def telling_settings(found: Sequence[Setting]) -> list[Setting]:
-    """The first settings in which runs differ, without paths, which differ in every run."""
-    differing = [each for each in found if each.differs and "/" not in "".join(each.values)]
-    return [Setting(name, [*map(_rounded, values)], True) for name, values, _ in differing][
-        :MOST_COMPARED
-    ]
+    """The settings in which runs differ, without paths that are another one in every run."""
+
+    def is_path(values: Sequence[str]) -> bool:
+        return "/" in "".join(values) and len({*values}) == len(values)
+
+    return [each for each in found if each.differs and not is_path(each.values)]
+
+
+def rounded(found: Sequence[Setting]) -> list[Setting]:
+    """The first of them as the table of runs shows them."""
+    return [Setting(name, [*map(_rounded, values)], True) for name, values, _ in found][:MOST_SHOWN]
+
+
+def table(runs: Sequence[RunFacts], metrics: Sequence[str]) -> dict[str, Any]:
+    """What the page's code filters, sorts and groups runs by, ready for JSON."""
+    telling = telling_settings(settings([run.config for run in runs]))[:MOST_SETTINGS]
+    return {
+        "names": [printable(run.name) for run in runs],
+        "tags": [run.written.tags for run in runs],
+        "settings": {printable(each.name): each.values for each in telling},
+        "results": {
+            printable(f"{name}, {best_extreme(name)}"): [
+                value for value, _ in best_of_runs(name, runs)
+            ]
+            for name in metrics
+        },
+    }
 
 
 def _rounded(value: str) -> str:
@@ -165,19 +192,6 @@ def not_positive(curves: Curves) -> list[str]:
     """The labels of the curves that a logarithmic axis cuts."""
     lowest = [(label, curve["lowest"]) for label, curve in curves]
     return [label for label, point in lowest if point and point["value"] <= 0]
-
-
-def images(runs: Sequence[RunFacts]) -> list[tuple[str, int, list[Picture]]]:
-    """The images to show, by their name and the place of their run."""
-    chosen = pictures_to_show(
-        {(name, place): each for place, run in enumerate(runs) for name, each in run.images.items()}
-    )
-    return [
-        (name, place, pictures)
-        for name in dict.fromkeys(name for run in runs for name in run.images)
-        for place, run in enumerate(runs)
-        if (pictures := [each for each in run.images.get(name, []) if each in chosen])
-    ]
 
 
 def histograms(runs: Sequence[RunFacts]) -> list[tuple[str, int]]:

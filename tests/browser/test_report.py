@@ -213,7 +213,7 @@ def test_a_search_an_axis_and_folds_count_for_the_whole_page_and_outlive_a_reloa
     assert shown(page) == ["lr", "gap"]
     assert page.get_by_label("Over").input_value() == "time"
     assert page.locator("#environment details").get_attribute("open") is not None
-    folded = page.eval_on_selector_all("details", "all => all.map(e => e.dataset.fold)")
+    folded = page.eval_on_selector_all("details[data-fold]", "all => all.map(e => e.dataset.fold)")
     charts = ["charts Learning", "charts Rate and throughput", "charts More metrics", "charts norm"]
     tables = ["best", "config", "checkpoints", "timeline", "environment", "handlers"]
     assert folded == [*charts, *tables]
@@ -260,7 +260,7 @@ def test_images_and_histograms_are_there_and_a_slider_goes_through_the_run(
     assert image.get_attribute("alt") == "val/digits at iteration 4"
     assert image.evaluate("e => e.decode().then(() => e.naturalWidth)") == 8
     assert image.bounding_box()["width"] > 100
-    page.get_by_label("Image of val/digits").fill("1")
+    page.get_by_label("Iteration of val/digits").fill("1")
     assert image.get_attribute("alt") == "val/digits at iteration 2"
     assert page.locator("figure.image output").inner_text() == "iteration 2"
     heatmap = page.evaluate("document.querySelector('[data-figure^=histogram]').data[0]")

@@ -275,7 +275,31 @@ def test_in_a_notebook_the_cell_shows_a_bar_with_or_without_widgets(processes, w
     assert result.stderr == ""
     assert "epoch 2/2: " in result.stdout
     if not widgets:  # else the text is in the widgets: see tests/test_notebook.py
-        assert re.search(r"epoch 2/2: 100%\|.*\| 3/3 \[.*, loss=0.25\]", result.stdout)
+        assert re.search(r"epoch 2/2: 100%\|.*\| 6/6 \[.*, loss=0.25\]", result.stdout)
+        assert result.stdout.count("| 0/6 [") == 1  # one bar for the run
+
+
+def test_in_a_notebook_a_run_that_goes_on_begins_its_bar_where_it_was(processes):
+    script = """
+        import sys, warnings
+        import ipykernel.zmqshell
+
+        sys.modules["ipywidgets"] = sys.modules["IPython.html.widgets"] = None
+        warnings.filterwarnings("ignore", "IProgress not found")
+        from camshaft import Engine, Events
+        from camshaft.handlers import ProgressBar
+
+        engine = Engine(lambda state, batch: None, ProgressBar())
+        stop = engine.on(Events.ITERATION_COMPLETED(at=4))(lambda state: state.interrupt("later"))
+        state = engine.run([1, 2, 3], max_epochs=3)
+        engine.run([1, 2, 3], state=state, max_epochs=3)
+    """
+    shown = processes.run(script).stdout
+    counts = [int(count) for count in re.findall(r"(\d+)/\d+ \[", shown)]
+    assert counts == sorted(counts)
+    assert shown.count("| 0/9 [") == 1
+    assert ["epoch 2/3: 100%" in shown, "| 4/9 [" in shown] == [True, True]
+    assert re.search(r"epoch 3/3: 100%\|.*\| 9/9 \[", shown)
 
 
 def test_a_file_that_is_given_gets_lines_in_a_notebook_too(processes):

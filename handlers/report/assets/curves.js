@@ -46,7 +46,7 @@ function placed(trace, x) {
 function merged(data) {
   const found = new Map();
   const kept = data.filter((trace) => {
-    if (trace.type !== "scatter" || trace.yaxis === "y2" || trace.meta.run === undefined) return true;
+    if (trace.type !== "scatter" || trace.yaxis === "y2" || trace.meta.run === undefined || trace.meta.own) return true;
     const {x, y, meta} = trace;
     const constant = y.length > 1 && y.every((value) => value === y[0]);
     const key = `${meta.name} ${constant ? y[0] : JSON.stringify([placed(trace, x), y])}`;
@@ -78,15 +78,16 @@ function literal(text) {
 
 function traces(given) {
   const data = given.map((trace) => ({...trace, name: literal(trace.name), y: trace.y.map(literal),
+    ...(trace.meta.own && {x: trace.x.map(literal)}),
     ...(trace.customdata && {customdata: trace.customdata.map(literal)})}));
   const weight = Number(byId("smoothing").value);
   const faint = data.length > 4 ? 0.15 : 0.3;
   return data.flatMap((trace) => {
-    const color = colour(trace.meta.colour);
+    const color = colour(ofGroup(trace.meta));
     if (trace.type === "heatmap") {
-      return [{...trace, x: placed(trace, trace.x), colorscale: [[0, colour("paper")], [1, color]]}];
+      return [{...trace, x: trace.meta.own ? trace.x : placed(trace, trace.x), colorscale: [[0, colour("paper")], [1, color]]}];
     }
-    const put = trace.meta.run === undefined ? (x) => x : (x) => placed(trace, x);
+    const put = trace.meta.run === undefined || trace.meta.own ? (x) => x : (x) => placed(trace, x);
     const whole = {...trace, x: put(trace.x), line: {...trace.line, color}, marker: {...trace.marker, color}};
     if (!weight || !trace.meta.smooth) return [whole];
     const {x, y} = smoothed(trace, weight);

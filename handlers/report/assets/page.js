@@ -3,20 +3,22 @@
 
 const COARSE = matchMedia("(pointer: coarse)").matches;
 const CONFIG = {responsive: true, displaylogo: false, displayModeBar: COARSE ? false : "hover",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "sendChartToCloud"]};
+  modeBarButtonsToRemove: ["toImage", "select2d", "lasso2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "sendChartToCloud"]};
 const KEY = `camshaft ${location.pathname} ${document.title}`;
 const TITLE = document.title;
-const CONTROLS = ["search", "clock", "smoothing", "log-y", "log-x"];
+const CONTROLS = ["search", "clock", "smoothing", "log-y", "log-x", "filter", "group", "result", "setting"];
 const TROUBLE = {403: "the server has been started again: open the address that it printed",
   500: "the run cannot be read now: load this page again to see why"};
 const drawn = new Set();  // the places of figures that have come into sight
-let {figures, clocks, status} = JSON.parse(byId("data").textContent);
-let settings = {hidden: [], folds: {}, controls: {}};  // what a reload of the page keeps
+let {figures, clocks, status, table} = JSON.parse(byId("data").textContent);
+let settings = {hidden: [], folds: {}, controls: {}, sort: null};  // what a reload of the page keeps
 
 function byId(id) { return document.getElementById(id); }
 function all(query, within = document) { return [...within.querySelectorAll(query)]; }
 function colour(name) { return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim(); }
-function isHidden(kind, value) { return settings.hidden.includes(`${kind} ${value}`); }
+function isHidden(kind, value) {
+  return settings.hidden.includes(`${kind} ${value}`) || (kind === "run" && left.has(Number(value)));
+}
 
 /* ---- figures ---- */
 
@@ -40,6 +42,10 @@ function template() {
 }
 
 function layout({xaxis, yaxis, ...rest}, data) {
+  if (rest.meta?.own) {
+    const named = ({title, ...axis}) => ({...axis, ...(title && {title: {text: literal(title.text)}})});
+    return {...rest, template: template(), xaxis: named(xaxis), yaxis: named(yaxis)};
+  }
   const [logX, logY] = ["log-x", "log-y"].map((id) => byId(id).checked && data[0]?.type !== "heatmap");
   const clock = byId("clock").value;
   const typed = (axis, log) => ({type: log ? "log" : "linear", ...axis});  // dates stay dates
@@ -54,13 +60,25 @@ function layout({xaxis, yaxis, ...rest}, data) {
     yaxis: {...typed(yaxis, logY), exponentformat: logY ? "power" : "B"}};
 }
 
+function figureOf(place) { return figures[place.dataset.figure] ?? MADE[place.dataset.figure]?.(); }
+
+/* The traces that are not hidden; of those of many iterations, each run's at the one chosen, or before it. */
+function shownOf(figure, place) {
+  const at = Number(place?.dataset.at ?? Infinity), newest = new Map();
+  for (const {meta} of figure.data) if (meta.at <= at) newest.set(meta.run, meta.at);
+  return figure.data.filter(({meta}) => !isHidden("run", meta.run) && !isHidden("split", meta.split)
+    && (meta.at === undefined || newest.get(meta.run) === meta.at));
+}
+
 function draw(place) {
-  const figure = figures[place.dataset.figure];
+  const figure = figureOf(place);
   if (!figure) return;
-  const seen = figure.data.filter(({meta}) => !isHidden("run", meta.run) && !isHidden("split", meta.split));
-  const [data, same] = merged(seen);
-  Plotly.react(place, traces(data), layout(figure.layout, figure.data), CONFIG);
-  if (place._fullLayout.width !== place.clientWidth) Plotly.Plots.resize(place);
+  const [data, same] = merged(shownOf(figure, place));
+  const made = layout(figure.layout, figure.data), printing = document.documentElement.matches(".printing");
+  // Plotly fits a chart into its place a moment later, which is too late for the paper.
+  if (printing) Object.assign(made, {autosize: false, width: place.clientWidth, height: place.clientHeight});
+  Plotly.react(place, traces(data), made, CONFIG);
+  if (!printing && place._fullLayout.width !== place.clientWidth) Plotly.Plots.resize(place);
   const note = place.parentElement.querySelector(".same");
   if (note) note.textContent = same.join(" ");
   drawn.add(place);
@@ -90,18 +108,27 @@ function drawAll() { all(".chart").filter((place) => place.checkVisibility()).fo
 function show() {
   byId("smoothing-value").textContent = Number(byId("smoothing").value).toFixed(2);
   const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const matches = (one) => words.every((word) => one.dataset.metrics.toLowerCase().includes(word));
-  for (const one of all("[data-metrics]")) one.hidden = !matches(one) || isHidden("run", one.dataset.run);
-  for (const one of all("[data-hides]")) one.setAttribute("aria-pressed", !settings.hidden.includes(one.dataset.hides));
+  const found = (one) => words.every((word) => one.dataset.metrics.toLowerCase().includes(word));
+  arrange();
+  for (const one of all("[data-run]")) {
+    const run = one.dataset.run;  // the legend leaves the table as it is
+    one.hidden = one.closest("header") ? left.has(Number(run)) : isHidden("run", run);
+  }
+  for (const one of all("[data-metrics]")) one.hidden = !found(one) || isHidden("run", one.dataset.run);
+  for (const one of all("[data-hides]")) {
+    const [kind, value] = one.dataset.hides.split(" ");
+    one.setAttribute("aria-pressed", !settings.hidden.includes(one.dataset.hides));
+    one.hidden = kind === "run" && left.has(Number(value));
+  }
   let open = 0;
   for (const one of all("[data-fold]")) {
     const cards = all("figure[data-metrics]", one), rows = all("tr[data-metrics]", one);
-    const found = cards.filter((card) => !card.hidden).length;
-    one.hidden = (cards.length > 0 && !found) || (rows.length > 0 && rows.every((row) => row.hidden));
+    const seen = cards.filter((card) => !card.hidden).length;
+    one.hidden = (cards.length > 0 && !seen) || (rows.length > 0 && rows.every((row) => row.hidden));
     if (one.dataset.open === undefined) one.dataset.open = one.open;
     one.open = settings.folds[one.dataset.fold] ?? one.dataset.open === "true";
-    if (words.length && found) one.open = true;
-    open += found;
+    if (words.length && seen) one.open = true;
+    open += seen;
   }
   byId("found").hidden = !words.length || open > 0;
   byId("found").textContent = `No metric has “${byId("search").value}” in its name.`;
@@ -113,14 +140,17 @@ function show() {
 function update() { show(); redraw(); remember(); }
 
 function remember() {
-  settings.controls = Object.fromEntries(CONTROLS.map((id) => [id, [byId(id).value, byId(id).checked]]));
+  const there = CONTROLS.filter(byId);
+  settings.controls = Object.fromEntries(there.map((id) => [id, [byId(id).value, byId(id).checked]]));
   try { sessionStorage.setItem(KEY, JSON.stringify(settings)); } catch { /* a browser that stores nothing */ }
 }
 
 function recall() {
   try { settings = {...settings, ...JSON.parse(sessionStorage.getItem(KEY))}; } catch { return; }
   for (const [id, [value, checked]] of Object.entries(settings.controls)) {
-    Object.assign(byId(id), {value, checked});
+    const one = byId(id);
+    if (one) Object.assign(one, {value, checked});
+    if (one?.tagName === "SELECT" && one.selectedIndex < 0) one.selectedIndex = 0;
   }
 }
 
@@ -143,16 +173,20 @@ function toggle(button, alone) {
 
 /* Other content for a section; what a person has zoomed, scrolled or checked stays so. */
 function fill(section, html) {
-  const left = all(".scroll, input", section).map((one) => ({scroll: one.scrollLeft, value: one.value,
-    most: one.max, checked: one.checked, focused: one === document.activeElement}));
+  const kept = all(".scroll, input, select", section).map((one) => ({scroll: one.scrollLeft, value: one.value,
+    type: one.type, most: one.max, checked: one.checked, focused: one === document.activeElement}));
   const places = new Map(all(".chart", section).map((place) => [place.dataset.figure, place]));
   section.innerHTML = html;
-  all(".scroll, input", section).forEach((one, index) => {
-    if (!left[index]) return;
-    one.scrollLeft = left[index].scroll;
-    if ("checked" in one) one.checked = left[index].checked;
-    if (one.type === "range" && left[index].value !== left[index].most) slide(one, left[index].value);
-    if (left[index].focused) one.focus({preventScroll: true});
+  all(".scroll, input, select", section).forEach((one, index) => {
+    const before = kept[index];
+    if (!before || before.type !== one.type) return;
+    one.scrollLeft = before.scroll;
+    if ("checked" in one) one.checked = before.checked;
+    if (one.type === "search" || (one.type === "select-one" && [...one.options].some(({value}) => value === before.value))) {
+      one.value = before.value;
+    }
+    if (one.type === "range" && before.value !== before.most) slide(one, before.value);
+    if (before.focused) one.focus({preventScroll: true});
   });
   for (const place of all(".chart", section)) {
     const before = places.get(place.dataset.figure);
@@ -162,13 +196,23 @@ function fill(section, html) {
   }
 }
 
-/* Shows one image of several. */
+/* Shows all runs of a card at one iteration, or before it. */
 function slide(input, value) {
   input.value = value;
-  const card = input.closest("figure"), frames = all("img", card);
-  frames.forEach((frame, index) => { frame.hidden = index !== Number(input.value); });
-  const at = Number(frames[input.value].dataset.iteration).toLocaleString("en");
-  card.querySelector("output").textContent = `iteration ${at}`;
+  const card = input.closest("figure"), at = Number(input.dataset.iterations.split(" ")[input.value]);
+  const said = (iteration) => `iteration ${iteration.toLocaleString("en")}`;
+  for (const run of all(".of-run", card)) {
+    const frames = all("[data-iteration]", run);
+    const shown = frames.map((frame) => Number(frame.dataset.iteration)).filter((each) => each <= at).at(-1);
+    for (const frame of frames) frame.hidden = Number(frame.dataset.iteration) !== shown;
+    const label = run.querySelector(".at");
+    if (label) label.textContent = shown === undefined || shown === at ? "" : said(shown);
+  }
+  for (const place of all(".chart", card)) {
+    place.dataset.at = at;
+    if (drawn.has(place)) draw(place);
+  }
+  card.querySelector("output").textContent = said(at);
 }
 
 function tell(text, kind) {
@@ -185,7 +229,7 @@ async function ask(version, shown) {
     if (answer.status === 200) {
       version = answer.headers.get("ETag");
       const news = await answer.json();
-      ({figures, clocks, status} = news);
+      ({figures, clocks, status, table} = news);
       for (const [name, html] of Object.entries(news.sections)) {
         if (shown[name] !== html) fill(document.querySelector(`[data-section=${name}]`), html);
       }
@@ -201,19 +245,39 @@ async function ask(version, shown) {
 
 /* ---- what a person does ---- */
 
-byId("controls").addEventListener("input", update);
 byId("controls").addEventListener("submit", (event) => event.preventDefault());
 addEventListener("click", ({target, detail}) => {
   const button = target.closest?.("[data-hides]"), line = target.closest?.("summary");
+  const sort = target.closest?.(".sort"), format = target.closest?.("[data-save]");
   if (button) toggle(button, detail === 2);
+  if (sort) sortBy(sort.closest("th"));
+  if (format) saveChart(all(".chart", format.closest(".of-run, figure"))[0], format.dataset.save);
+  if (target.id === "save-rows") save("rows.csv", csv(allRows()));
+  for (const menu of all(".save[open]")) if (format || !menu.contains(target)) menu.open = false;
   if (line?.parentElement.dataset.fold) {
     settings.folds[line.parentElement.dataset.fold] = !line.parentElement.open;
     remember();
   }
 });
-addEventListener("input", ({target}) => { if (target.closest(".slider")) slide(target, target.value); });
+addEventListener("input", ({target}) => {
+  if (target.closest(".slider")) slide(target, target.value);
+  else if (target.closest("#controls, .choices")) update();
+});
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-addEventListener("beforeprint", drawAll);
+
+/* On paper there is all: what is folded opens, and charts are as wide as the paper, in its colours. */
+let folded = [];
+addEventListener("beforeprint", () => {
+  document.documentElement.classList.add("printing");
+  folded = all("details[data-fold]").filter((one) => !one.open);
+  folded.forEach((one) => { one.open = true; });
+  drawAll();
+});
+addEventListener("afterprint", () => {
+  document.documentElement.classList.remove("printing");
+  folded.forEach((one) => { one.open = false; });
+  drawAll();
+});
 recall();
 show();
 all(".chart").forEach((place) => sight.observe(place));

@@ -1,4 +1,4 @@
-"""The images of a run: where `ImageFiles` wrote them, and which of them a page shows."""
+"""The images of a run, and which images, texts, curves and matrices a page shows."""
 
 from __future__ import annotations
 
@@ -9,14 +9,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar, Protocol
 from urllib.parse import unquote
 
 from ...files import budget, regular
 from .curves import spread
 
+HEAD = 33
+"""Bytes of a PNG file before its second chunk."""
+CAPTION = b"Description\0\0\0\0\0"
+LONGEST_CAPTION = 2000
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
+
+
+class Shot(Protocol):
+    """What a page may show of one iteration: a picture, or an exhibit."""
+
+    @property
+    def iteration(self) -> int:
+        """When it was made."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """In bytes or characters."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -27,6 +45,7 @@ class Picture:
     iteration: int
     size: int
     """In bytes."""
+    kind: ClassVar[str] = "image"
 
     @property
     def width(self) -> int:
@@ -36,6 +55,17 @@ class Picture:
             if head.startswith(b"\x89PNG\r\n\x1a\n"):
                 return int(struct.unpack(">I", head[16:20])[0])
         return 0
+
+    @property
+    def caption(self) -> str:
+        """What `ImageFiles` wrote of it into the file; empty if there is nothing."""
+        with suppress(OSError, struct.error, ValueError), regular(self.path) as file:
+            file.seek(HEAD)
+            size, kind = struct.unpack(">I4s", file.read(8))
+            text = file.read(min(size, LONGEST_CAPTION))
+            if kind == b"iTXt" and text.startswith(CAPTION):
+                return text.removeprefix(CAPTION).decode(errors="ignore")
+        return ""
 
     @property
     def content(self) -> bytes:
@@ -85,22 +115,32 @@ def _pictures(folder: str, files: Sequence[str]) -> Iterator[Picture]:
                 yield Picture(path, stem, status.st_size)
 
 
-def pictures_to_show(
-    images: Mapping[Any, Sequence[Picture]], most: int = budget.LARGEST_IMAGES
-) -> set[Picture]:
-    """The images for a page: of each name a few, the newest of all names before older ones.
+def to_show(
+    shots: Mapping[tuple[str, int], Sequence[Shot]], most: int = budget.LARGEST_IMAGES
+) -> set[Shot]:
+    """What to show of many: of each name some iterations, the newest of all names before older.
+
+    Runs that have a name in common show it at the same iterations, if they have those.
 
     Args:
-        images: The images by name, or by whatever tells the names of several runs apart.
+        shots: What there is, by its name and the place of its run, in the order of iterations.
         most: The bytes that all of them may have.
     """
-    newest_first = [spread(pictures, SHOWN)[::-1] for pictures in images.values()]
-    chosen: set[Picture] = set()
-    for place in range(SHOWN):
-        for picture in (each[place] for each in newest_first if place < len(each)):
-            if picture.size <= most and len(chosen) < budget.MOST_SHOWN:
-                chosen.add(picture)
-                most -= picture.size
+    shown: dict[str, set[int]] = {}
+    for (name, _), each in shots.items():
+        shown.setdefault(name, set()).update(shot.iteration for shot in each)
+    for name, iterations in shown.items():
+        shown[name] = {*spread(sorted(iterations), SHOWN)}
+    newest_first = [
+        [shot for shot in of_name if shot.iteration in shown[name] or shot is of_name[-1]][::-1]
+        for (name, _), of_name in shots.items()
+    ]
+    chosen: set[Shot] = set()
+    for place in range(SHOWN + 1):
+        for shot in (each[place] for each in newest_first if place < len(each)):
+            if shot.size <= most and len(chosen) < budget.MOST_SHOWN:
+                chosen.add(shot)
+                most -= shot.size
     return chosen
 
 

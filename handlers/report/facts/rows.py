@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 from ....engine.state import as_float
 from ...files import Thinned, budget, record_of, regular, whole_lines
 from ...journal import JOURNAL
+from .exhibits import Exhibit, TooLargeError, exhibit_of
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 HUGE = 1e307
@@ -60,6 +61,7 @@ class MetricFile:
         """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
         self.histograms: dict[str, Thinned[HistogramRow]] = {}
+        self.exhibits: dict[str, Thinned[Exhibit]] = {}
         self._clocks = Thinned[tuple[int, int, int]](budget.MOST_KEPT)
         self._inode, self._rows, self._offset, self._latest = inode, 0, 0, b""
 
@@ -122,6 +124,18 @@ class MetricFile:
             elif (histogram := _histogram(iteration, value)) and self._is_shown(name):
                 known = self.histograms.setdefault(name, Thinned(budget.MOST_HISTOGRAMS))
                 known.add(histogram)
+            else:
+                self._take_exhibit(name, iteration, value)
+
+    def _take_exhibit(self, name: str, iteration: int, value: Any) -> None:
+        try:
+            exhibit = exhibit_of(iteration, value)
+        except TooLargeError:
+            most = f"{budget.MOST_IN_MEDIUM:,}"
+            self._notes.add(f"shown: curves and matrices of at most {most} numbers")
+            return
+        if exhibit and self._is_shown(name):
+            self.exhibits.setdefault(name, Thinned(budget.MOST_MEDIA)).add(exhibit)
 
     def _is_shown(self, name: str) -> bool:
         """False for a metric beyond the limit, or with too long a name."""
@@ -173,6 +187,11 @@ class MetricFiles:
     def histograms(self) -> dict[str, Thinned[HistogramRow]]:
         """The histograms by metric."""
         return _merged([file.histograms for file in self._files.values()])
+
+    @property
+    def exhibits(self) -> dict[str, Thinned[Exhibit]]:
+        """The texts, curves and matrices by metric."""
+        return _merged([file.exhibits for file in self._files.values()])
 
     @property
     def clocks(self) -> dict[int, tuple[int, int]]:

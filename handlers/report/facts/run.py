@@ -14,7 +14,9 @@ from ...checkpoint import Claims, Finding, Findings, NoCheckpointError, look
 from ...files import budget
 from ...journal import JOURNAL, is_written, read_journal
 from .curves import curve_of, heatmap_of
+from .exhibits import Exhibit
 from .images import Images, Picture, images_in
+from .notes import Notes, notes_in
 from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_of
 from .rows import MetricFiles, Series
 
@@ -48,6 +50,10 @@ class RunFacts:
     """By the names of the metrics."""
     images: dict[str, list[Picture]] = field(default_factory=dict[str, list[Picture]])
     """By the names of the metrics."""
+    exhibits: dict[str, list[Exhibit]] = field(default_factory=dict[str, list[Exhibit]])
+    """Texts, curves and matrices by the names of the metrics."""
+    written: Notes = field(default_factory=Notes)
+    """What people have written about the run."""
     notes: list[str] = field(default_factory=list[str])
     """Messages on data of the files that is not shown, with reasons."""
     claims: Claims = field(default_factory=lambda: Claims.of([]))
@@ -87,8 +93,8 @@ class RunFacts:
     @property
     def is_begun(self) -> bool:
         """True if anything was found."""
-        found = (self.curves, self.parts, self.checkpoints, self.histograms, self.images)
-        return any(map(bool, found))
+        rows = (self.curves, self.histograms, self.exhibits)
+        return any(map(bool, (*rows, self.parts, self.checkpoints, self.images)))
 
 
 class RunDirectory:
@@ -99,7 +105,7 @@ class RunDirectory:
         self.name = name
         self._rows = MetricFiles(directory)
         self._seen: tuple[Any, ...] = ()
-        self._images = Images()
+        self._images, self._notes = Images(), Notes()
         self._is_open = False
 
     def look(self) -> bool:
@@ -107,8 +113,8 @@ class RunDirectory:
         grown = self._rows.look()
         journal = self.directory / JOURNAL
         names = sorted(path.name for path in self.directory.glob("iteration-*"))
-        self._images = images_in(self.directory)
-        seen = (names, self._images, *_signs(journal, self._is_open))
+        self._images, self._notes = images_in(self.directory), notes_in(self.directory)
+        seen = (names, self._images, self._notes, *_signs(journal, self._is_open))
         changed = grown or seen != self._seen
         self._seen = seen
         return changed
@@ -153,6 +159,8 @@ class RunDirectory:
                 name: heatmap_of(each, each.seen) for name, each in self._rows.histograms.items()
             },
             images=self._images,
+            exhibits=dict(self._rows.exhibits),
+            written=self._notes,
             notes=[note for note in notes if note],
             claims=Claims.of(saved),
         )

@@ -2,6 +2,7 @@
 
 import pickle
 from dataclasses import dataclass, field
+from xml.etree import ElementTree
 
 import pytest
 import torch
@@ -279,3 +280,16 @@ def test_a_metric_keeps_no_graph_so_that_a_running_sum_does_not_grow_in_memory()
     assert not any(each.requires_grad for each in metrics.values())
     assert metrics["sum"] == 3 * weight.detach().exp()
     assert metrics.fresh("again") == weight.detach().exp()
+
+
+def test_in_a_notebook_a_state_is_a_table_of_its_clocks_and_metrics_without_its_tensors():
+    def step(state, batch):
+        state.metrics.update({"<loss>": torch.tensor(0.123456), "matrix": torch.eye(9), "n": 3})
+
+    state = Engine(step).run([1, 2], max_epochs=2)
+    cells = [[cell.text for cell in row] for row in ElementTree.fromstring(state._repr_html_())]
+    assert cells == [
+        *(["ended", "max_epochs"], ["epoch", "2 of 2"], ["iteration", "4"]),
+        *(["metrics['<loss>']", "0.1235"], ["metrics['matrix']", "Tensor of shape (9, 9)"]),
+        ["metrics['n']", "3"],
+    ]

@@ -26,7 +26,7 @@ from camshaft.handlers import (
 )
 from camshaft.handlers.checkpoint import commands
 from camshaft.handlers.loggers import Embedding, Image
-from camshaft.handlers.report import report
+from camshaft.handlers.report import write_report
 
 BATCHES = [1.0, 2.0]
 EACH = Events.ITERATION_COMPLETED
@@ -112,7 +112,7 @@ WRITERS = {
     "Mirror": mirrored,
     "fetch": fetched,
     "predict": predictions,
-    "report": after(lambda d: report([d], d / "report.html")),
+    "report": after(lambda d: write_report([d], d / "report.html")),
     "export": after(lambda d: commands.export(d, d / "weights.pt", None)),
     "prune": after(lambda d: commands.prune(d, latest(1), dry_run=False)),
     "prune --strip": after(lambda d: commands.prune(d, latest(1), dry_run=False, strip=True)),

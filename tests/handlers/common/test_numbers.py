@@ -31,7 +31,7 @@ from camshaft.handlers import (
     checkpoints,
     latest,
 )
-from camshaft.handlers.report import report
+from camshaft.handlers.report import write_report
 
 LARGE = 10**400
 TOO_LONG = 10**5000
@@ -93,7 +93,7 @@ def test_every_handler_that_reads_a_metric_takes_it(number, tmp_path, capsys):
     rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
     assert {float(row["large"]) for row in rows if "large" in row} == {expected}
     assert f"large {expected:g}" in lines[-1]
-    assert report([tmp_path], tmp_path / "page.html") == 0
+    assert write_report([tmp_path], tmp_path / "page.html") == 0
 
 
 @pytest.mark.parametrize("number", [LARGE, TOO_LONG], ids=["large", "too long"])
@@ -137,7 +137,7 @@ def test_a_forged_checkpoint_with_it_is_broken_and_no_command_fails(tmp_path, ca
     forged = replace(newest.manifest, metrics={"loss": -LARGE})
     (newest.path / "manifest.json").write_text(forged.to_json())
     assert [*checkpoints(tmp_path).broken] == [newest.path.name]
-    assert report([tmp_path], tmp_path / "page.html") == 0
+    assert write_report([tmp_path], tmp_path / "page.html") == 0
     for command in ("inspect", "verify"):
         assert main([command, str(tmp_path)]) == 1
         assert "metrics is" in capsys.readouterr().out

@@ -406,9 +406,7 @@ def test_a_medium_that_no_logger_shows_is_told_of_once_by_its_name(tmp_path):
         state.metrics["weights"] = Histogram.of(torch.ones(3))
 
     def run(*loggers):
-        Engine(train_step, JSONLines(tmp_path / "rows", when=EACH), *loggers).run(
-            [1, 2], max_epochs=1
-        )
+        Engine(train_step, CSV(tmp_path / "rows", when=EACH), *loggers).run([1, 2], max_epochs=1)
 
     with pytest.warns(UserWarning, match="no logger shows") as caught:
         run()
@@ -416,12 +414,14 @@ def test_a_medium_that_no_logger_shows_is_told_of_once_by_its_name(tmp_path):
     assert [each.split(": ")[0] for each in told] == [
         "no logger shows state.metrics['sample'], a value of type Text",
         "no logger shows state.metrics['picture'], a value of type Image",
+        "no logger shows state.metrics['weights'], a value of type Histogram",
     ]
-    assert "engine.add(TensorBoard(directory)) writes it" in told[0]
-    assert "engine.add(ImageFiles(directory), TensorBoard(directory)) writes it" in told[1]
-    with pytest.warns(UserWarning, match=r"state.metrics\['sample'\]") as caught:
-        run(ImageFiles(tmp_path / "images"))
+    assert "engine.add(JSONLines(path)) writes it" in told[0]
+    assert "engine.add(ImageFiles(directory)) writes it" in told[1]
+    with pytest.warns(UserWarning, match=r"state.metrics\['picture'\]") as caught:
+        run(JSONLines(tmp_path / "lines"))
     assert len(caught) == 1
+    run(JSONLines(tmp_path / "lines"), ImageFiles(tmp_path / "images"))
     run(TensorBoard(tmp_path / "board"))
     run(Logger(Board))
 

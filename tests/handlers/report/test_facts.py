@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
-from camshaft.handlers.report import report
+from camshaft.handlers.report import write_report
 from camshaft.handlers.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
-from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, pictures_to_show
+from camshaft.handlers.report.facts.images import SHOWN, Picture, images_in, to_show
 from camshaft.handlers.report.facts.parts import MOST_CLOCKS, clocks_of, parts_of, work_time
 from camshaft.handlers.report.facts.rows import HistogramRow as Counted
 from camshaft.handlers.report.facts.rows import MetricFiles
@@ -133,14 +133,14 @@ def test_a_page_shows_some_images_of_each_name_and_the_newest_first(tmp_path):
     def pictures(name, count, size):
         return [Picture(tmp_path / name / f"{at}.png", at, size) for at in range(count)]
 
-    images = {"a": pictures("a", 100, 10), "b": pictures("b", 2, 10)}
-    chosen = pictures_to_show(images, most=10_000)
-    assert sorted(each.iteration for each in chosen if each in images["a"])[::11] == [0, 99]
+    images = {("a", 0): pictures("a", 100, 10), ("b", 0): pictures("b", 2, 10)}
+    chosen = to_show(images, most=10_000)
+    assert sorted(each.iteration for each in chosen if each in images["a", 0])[::11] == [0, 99]
     assert len(chosen) == SHOWN + 2
-    few = pictures_to_show(images, most=30)
+    few = to_show(images, most=30)
     assert [max(few & {*each}, key=lambda one: one.iteration) for each in images.values()] == [
-        images["a"][-1],
-        images["b"][-1],
+        images["a", 0][-1],
+        images["b", 0][-1],
     ]
     assert len(few) == 3
 
@@ -164,7 +164,7 @@ def test_a_directory_with_the_name_of_a_file_of_rows_is_told_of_on_the_page(tmp_
     (tmp_path / "a.jsonl").mkdir()
     (tmp_path / "b.jsonl").write_text('{"iteration": 1, "loss": 0.5}\n')
     page = tmp_path / "page.html"
-    assert report([tmp_path], page) == 0
+    assert write_report([tmp_path], page) == 0
     problem = "a.jsonl cannot be read: "
     assert problem in page.read_text()
     assert problem in capsys.readouterr().out
@@ -195,4 +195,4 @@ def test_numbers_beyond_all_floats_are_infinite_in_rows_and_nothing_in_a_journal
     series = run.facts().curves
     assert (series["loss"]["count"], series["gain"]["count"]) == (1, 1)
     assert run.facts().parts[0].last["epoch"] == 0
-    assert report([tmp_path], tmp_path / "page.html") == 0
+    assert write_report([tmp_path], tmp_path / "page.html") == 0

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from camshaft.handlers.checkpoint.format import Encoder, decode
 from camshaft.handlers.common import (
     KINDS,
+    ConfusionMatrix,
+    Curve,
     Embedding,
     Histogram,
     Image,
@@ -31,6 +33,8 @@ MEDIA = {
     "Image": Image(torch.rand(3, 2, 2), "noise"),
     "Histogram": Histogram.of(torch.rand(9), bins=3),
     "PRCurve": PRCurve([1, 0], [0.9, 0.2]),
+    "Curve": Curve([0.0, 1.0], [0.5, 1.0], axes=("a", "b"), labels=["c"]),
+    "ConfusionMatrix": ConfusionMatrix([[1, 0], [2, 3]], labels=["no", "yes"]),
     "Embedding": Embedding(torch.rand(2, 3), ["a", "b"], torch.rand(2, 1, 4, 4)),
 }
 
