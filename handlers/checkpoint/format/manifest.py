@@ -80,10 +80,23 @@ class Checksums:
 
 def folded_together(files: Mapping[str, Checksums]) -> dict[str, Checksums]:
     """The checksums of all files, folded until a manifest has room for them."""
-    chunk, most = CHUNK, max(MOST_CHECKSUMS, len(files) + MOST_CHECKSUMS // 4)
+    chunk = least_chunk(sum(each.size for each in files.values()), len(files))
+    most = _most_checksums(len(files))
     while sum(-(-each.size // chunk) for each in files.values()) > most:
         chunk *= 2
     return {name: each.folded(chunk) for name, each in files.items()}
+
+
+def least_chunk(size: int, count: int) -> int:
+    """The fewest bytes that one checksum stands for in a manifest of so many bytes and files."""
+    chunk = CHUNK
+    while size > chunk * _most_checksums(count):
+        chunk *= 2
+    return chunk
+
+
+def _most_checksums(count: int) -> int:
+    return max(MOST_CHECKSUMS, count + MOST_CHECKSUMS // 4)
 
 
 @dataclass(frozen=True)
