@@ -80,10 +80,11 @@ def wait_for(store: Any, key: str, count: int, is_over: Callable[[], bool]) -> i
     The wait also ends when the counter does not change within the timeout of the process group, or
     `is_over` returns True.
     """
-    pause, arrived, since = FIRST, 0, monotonic()
+    first = min(LONGEST, FIRST * max(1, count / 100))  # the letters of thousands come in turn
+    pause, arrived, since = first, 0, monotonic()
     while (now := int(store.add(key, 0))) < count and not is_over():
         if now > arrived:
-            pause, arrived, since = FIRST, now, monotonic()
+            pause, arrived, since = first, now, monotonic()
         if monotonic() - since > store.timeout.total_seconds():
             break
         sleep(pause)

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
+from sys import intern
 from typing import Literal, TypeVar
 
 from ....engine import ranks
@@ -21,6 +22,7 @@ from ..format import (
     MANIFEST,
     Best,
     BrokenCheckpoint,
+    Checksums,
     Keep,
     UnreadableError,
     UnreadCheckpoint,
@@ -36,6 +38,7 @@ logger = logging.getLogger("camshaft")
 Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
+NO_SUMS = Checksums(0, [])
 SHOWN = 20
 """The most broken checkpoints that a message names; a directory may hold thousands."""
 
@@ -66,7 +69,7 @@ def scan(
 class Remembered:
     """The checkpoints of a directory that a run writes to: a manifest is read when it is new.
 
-    Their files are left out: those of thousands of ranks take megabytes.
+    Of their files, only the names are kept: all of thousands of ranks would take much memory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -82,11 +85,20 @@ class Remembered:
                 mark = _mark(self._directory / name)
                 before, saved = self._known.get(name, (None, None))
                 if saved is None or mark != before:
-                    saved = saved_at(self._directory / name)
-                    saved = replace(saved, manifest=replace(saved.manifest, files={}))
+                    saved = _without_sums(saved_at(self._directory / name))
                 found[name] = mark, saved
         self._known = found
         return sorted((each for _, each in found.values()), key=lambda each: each.manifest.number)
+
+    def add(self, saved: Saved) -> None:
+        """Remember a checkpoint that has just been written."""
+        with suppress(OSError):
+            self._known[saved.path.name] = _mark(saved.path), _without_sums(saved)
+
+
+def _without_sums(saved: Saved) -> Saved:
+    names = dict.fromkeys(map(intern, saved.manifest.files), NO_SUMS)
+    return replace(saved, manifest=replace(saved.manifest, files=names))
 
 
 def _mark(path: Path) -> object:

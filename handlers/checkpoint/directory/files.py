@@ -10,11 +10,12 @@ import zlib
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
 
 from ....engine import ranks
-from ...files import beside, created, locked, make_directory, remove_path, shared
+from ...files import beside, created, locked, make_directory, regular, remove_path, shared
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
@@ -23,6 +24,7 @@ from ..format import (
     TREE,
     BrokenCheckpoint,
     Checksums,
+    Manifest,
     Payload,
     TensorInfo,
     UnreadableError,
@@ -144,7 +146,7 @@ def read_back(
             refuse_other_pieces(found, meant)
 
 
-def read_manifest_back(temporary: Path, place: Path, text: str) -> None:
+def read_manifest_back(temporary: Path, place: Path, manifest: Manifest, text: str) -> None:
     """Read the manifest of a checkpoint that is to appear at `place`; all its files are there.
 
     Each rank has read its own files by then: see `read_back`.
@@ -156,7 +158,10 @@ def read_manifest_back(temporary: Path, place: Path, text: str) -> None:
     """
     with _as_unreadable():
         saved = saved_at(temporary, place.name)
-        if saved.manifest.to_json() != text:
+        own, found = (replace(each, files={}).to_json() for each in (manifest, saved.manifest))
+        with regular(temporary / MANIFEST) as file:
+            is_same = file.read(len(text) + 1) == text.encode()
+        if own != found or not is_same:
             raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
         compare_names(saved)
 

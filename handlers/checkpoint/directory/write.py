@@ -14,7 +14,6 @@ from shutil import disk_usage
 from ...files import appearing, beside, created, make_directory, remove_path, synchronise
 from ..format import (
     MANIFEST,
-    BrokenCheckpoint,
     Checksums,
     Keep,
     Manifest,
@@ -26,7 +25,7 @@ from ..format import (
 )
 from .catalogue import next_number, scan
 from .files import read_back, read_manifest_back, write_files
-from .saved import Saved, saved_at
+from .saved import Saved
 
 logger = logging.getLogger("camshaft")
 
@@ -141,7 +140,7 @@ def _appear(temporary: Path, place: Path, aside: Path | None, manifest: Manifest
     with created(temporary / MANIFEST) as file:
         file.write(text.encode())
     synchronise(temporary / MANIFEST)
-    read_manifest_back(temporary, place, text)
+    read_manifest_back(temporary, place, manifest, text)
     synchronise(temporary)
     with _named_back(temporary, place, aside):
         if aside is not None:
@@ -233,12 +232,12 @@ def condemned(unwanted: Iterable[Saved]) -> list[Path]:
     paths = list[Path]()
     for each in unwanted:
         try:
-            if foreign := saved_at(each.path).foreign:
+            if foreign := each.foreign:
                 raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
             path = beside(each.path, "del")
             each.path.rename(path)
             paths.append(path)
-        except (OSError, BrokenCheckpoint) as error:
+        except OSError as error:
             logger.warning("the checkpoint %s is no longer wanted, but stays: %s", each.path, error)
     return paths
 

@@ -50,7 +50,7 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank:05d}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Checksums:
     """A file's size in bytes, and the CRC-32 of each 16 MiB of it.
 
@@ -71,6 +71,8 @@ class Checksums:
 
     def folded(self, chunk: int) -> Checksums:
         """The same with a checksum for each `chunk` bytes; a last one without a neighbour stays."""
+        if len(self.crc32) < 2:
+            return self
         sums = self.crc32
         for _ in range((chunk // self.chunk).bit_length() - 1):
             text, end = array("I", sums).tobytes(), len(sums) // 2 * 8

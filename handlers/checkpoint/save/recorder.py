@@ -273,6 +273,7 @@ class Recorder:
             return commit(self.directory, temporary, written, manifest, self._newest, found)
 
         self._newest = saved = self._writer.several_times(task)
+        self._remembered.add(saved)
         logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
 
     def _is_claimed(self, manifest: Manifest) -> bool:
