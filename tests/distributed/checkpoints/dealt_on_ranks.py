@@ -1,6 +1,6 @@
 """Run on three ranks, each of which removes a share of old checkpoints; rank 2 may be killed.
 
-    dealt_on_ranks.py DIRECTORY [kill]: in the removal after the third save, after its first file.
+dealt_on_ranks.py DIRECTORY [kill]: in the removal after the third save, after its first file.
 """
 
 import json

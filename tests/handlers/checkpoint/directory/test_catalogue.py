@@ -101,13 +101,15 @@ def test_what_a_run_remembers_of_its_directory_is_what_a_scan_finds(tmp_path, mo
     known = Remembered(tmp_path)
     for iteration in (1, 2):
         write_checkpoint(tmp_path, FILES, Manifest(iteration=iteration))
+    read.clear()
     for _ in range(2):  # nothing is read twice
         assert [each.manifest.iteration for each in known.scan()] == [1, 2]
         assert [*known.scan()[0].manifest.files] == ["state.json"]
         assert read == ["iteration-0000000001", "iteration-0000000002"]
     known.add(write_checkpoint(tmp_path, FILES, Manifest(iteration=3)))
+    read.clear()
     first, second, third = known.scan()
-    assert len(read) == 2
+    assert read == []
     # Another manifest, a broken one, a directory that is gone.
     forged = replace(saved_at(first.path).manifest, number=9)
     (first.path / "manifest.json").write_text(forged.to_json() + " ")
