@@ -55,6 +55,7 @@ bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start agai
 	$(BIN)/python tests/benchmarks/run.py
 	$(BIN)/python tests/benchmarks/checkpoints.py
 	$(BIN)/python tests/benchmarks/start.py
+	$(BIN)/python tests/benchmarks/thousands.py
 
 # Tests of the core that need no other library, each in an environment of its own, without .venv.
 CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \

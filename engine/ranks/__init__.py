@@ -30,7 +30,7 @@ from .groups import (
     rank,
     world_size,
 )
-from .letters import collected, leave
+from .letters import collected, leave, read_letters, remove_letters
 from .prepare import prepare
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
@@ -69,7 +69,9 @@ __all__ = [
     "rank",
     "rank_zero_first",
     "rank_zero_only",
+    "read_letters",
     "receive",
+    "remove_letters",
     "send",
     "share",
     "stacks_of_all",

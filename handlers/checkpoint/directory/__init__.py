@@ -5,6 +5,7 @@ Importing this room imports no torch.
 
 from .catalogue import (
     Checkpoints,
+    Remembered,
     checkpoints,
     chosen,
     next_number,
@@ -26,7 +27,7 @@ from .contents import (
     tree_in,
 )
 from .dcp_directory import DCPDirectory, qualified
-from .files import DirectoryLock, need_space, scratch, sweep_run
+from .files import DirectoryLock, need_space, remove_share, scratch, sweep_run
 from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .saved import NAME, Saved, files_on_disk, saved_at
 from .verify import (
@@ -41,12 +42,13 @@ from .weights_at import weights_at
 from .write import (
     LATEST,
     commit,
+    condemned,
     drop,
-    drop_unclaimed,
     is_claimed,
     place_for,
     set_aside,
     telling_failures,
+    unclaimed,
     unused_path,
     write_checkpoint,
     write_part,
@@ -65,6 +67,7 @@ __all__ = [
     "NoCheckpointError",
     "OpenFiles",
     "Places",
+    "Remembered",
     "Saved",
     "StoredTensor",
     "check_pieces",
@@ -72,8 +75,8 @@ __all__ = [
     "checksums_of",
     "chosen",
     "commit",
+    "condemned",
     "drop",
-    "drop_unclaimed",
     "files_on_disk",
     "is_checkpoint",
     "is_claimed",
@@ -86,6 +89,7 @@ __all__ = [
     "qualified",
     "read_part",
     "refuse_unknown_metrics",
+    "remove_share",
     "saved_at",
     "scan",
     "scratch",
@@ -98,6 +102,7 @@ __all__ = [
     "tensors_by_name",
     "tree_at",
     "tree_in",
+    "unclaimed",
     "unused_path",
     "verified_at",
     "verify_files",

@@ -7,14 +7,15 @@ import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
 
 from ....engine import ranks
-from ...files import beside, created, locked, make_directory, remove_path, shared
+from ...files import beside, created, locked, make_directory, regular, remove_path, shared
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
@@ -32,7 +33,7 @@ from ..format import (
 )
 from .contents import tree_at, tree_in
 from .saved import saved_at
-from .verify import compare_sizes, refuse_other_pieces
+from .verify import compare_names, compare_size, refuse_other_pieces
 
 logger = logging.getLogger("camshaft")
 
@@ -120,7 +121,9 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
     return sums.result()
 
 
-def read_back(directory: Path, names: Collection[str], meant: Mapping[str, TensorInfo]) -> None:
+def read_back(
+    directory: Path, files: Mapping[str, Checksums], meant: Mapping[str, TensorInfo]
+) -> None:
     """Read the files that a rank has written, all of them but the bytes of their tensors.
 
     Raises:
@@ -130,7 +133,8 @@ def read_back(directory: Path, names: Collection[str], meant: Mapping[str, Tenso
     """
     found = dict[str, TensorInfo]()
     with _as_unreadable():
-        for name in names:
+        for name, sums in files.items():
+            compare_size(directory, name, sums)
             if name == TREE:
                 tree_in(directory)
             elif TREE_OF_RANK.fullmatch(name):
@@ -142,8 +146,10 @@ def read_back(directory: Path, names: Collection[str], meant: Mapping[str, Tenso
             refuse_other_pieces(found, meant)
 
 
-def read_manifest_back(temporary: Path, place: Path, manifest: Manifest) -> None:
+def read_manifest_back(temporary: Path, place: Path, manifest: Manifest, text: str) -> None:
     """Read the manifest of a checkpoint that is to appear at `place`; all its files are there.
+
+    Each rank has read its own files by then: see `read_back`.
 
     Raises:
         MemoryError: There is not enough memory for reading.
@@ -152,9 +158,12 @@ def read_manifest_back(temporary: Path, place: Path, manifest: Manifest) -> None
     """
     with _as_unreadable():
         saved = saved_at(temporary, place.name)
-        if saved.manifest.to_json() != manifest.to_json():
+        own, found = (replace(each, files={}).to_json() for each in (manifest, saved.manifest))
+        with regular(temporary / MANIFEST) as file:
+            is_same = file.read(len(text) + 1) == text.encode()
+        if own != found or not is_same:
             raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
-        compare_sizes(saved)
+        compare_names(saved)
 
 
 @contextmanager
@@ -193,11 +202,17 @@ def scratch(directory: Path) -> Generator[Path, None, None]:
         remove_path(temporary)
 
 
-def vanish(path: Path) -> None:
-    """Remove a directory: rename it first, so that its name is gone, then delete its files."""
-    condemned = beside(path, "del")
-    path.rename(condemned)
-    remove_path(condemned)
+def remove_share(directory: Path, number: int, count: int) -> None:
+    """Remove one of several equal shares of the files in a directory, and it with the last of them.
+
+    Which file is in which share depends on its name alone, so nobody waits for others. What another
+    one leaves, because it was killed, is removed by `sweep_run`.
+    """
+    with suppress(OSError):
+        for name in os.listdir(directory):
+            if zlib.crc32(os.fsencode(name)) % count == number:
+                os.unlink(directory / name)
+        directory.rmdir()  # fails while there are files of others
 
 
 def sweep_run(directory: Path) -> None:

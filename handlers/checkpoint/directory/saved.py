@@ -6,6 +6,7 @@ Importing this file imports no torch, which takes longer than looking at a direc
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
@@ -33,8 +34,7 @@ class Saved:
     @property
     def foreign(self) -> list[str]:
         """The names of files in its directory that do not belong to it."""
-        own = {MANIFEST, *self.manifest.files}
-        return sorted(path.name for path in self.path.iterdir() if path.name not in own)
+        return sorted({*os.listdir(self.path)}.difference(self.manifest.files, [MANIFEST]))
 
     def state_dict(self, object: str) -> Any:
         """The state of one of the run's objects, such as `"model"`, on the CPU.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
@@ -24,7 +24,7 @@ from ..format import (
     needing_memory,
 )
 from .catalogue import next_number, scan
-from .files import read_back, read_manifest_back, vanish, write_files
+from .files import read_back, read_manifest_back, write_files
 from .saved import Saved
 
 logger = logging.getLogger("camshaft")
@@ -84,10 +84,11 @@ def write_part(
     """
     earlier, known = (before.path, before.manifest.files) if before else (None, {})
     with needing_memory("write its files"):
-        temporary.mkdir(exist_ok=True)
+        if not temporary.is_dir():  # thousands of ranks would ask for one change of one directory
+            temporary.mkdir(exist_ok=True)
         try:
             files = write_files(temporary, payloads, earlier, known)
-            read_back(temporary, payloads, meant)
+            read_back(temporary, files, meant)
         except BaseException:
             for name in payloads:
                 with suppress(OSError):
@@ -102,6 +103,7 @@ def commit(
     files: Mapping[str, Checksums],
     manifest: Manifest,
     before: Saved | None = None,
+    found: Collection[Saved] | None = None,
 ) -> Saved:
     """Write the manifest of all ranks' files, and rename the directory to its final name.
 
@@ -113,6 +115,7 @@ def commit(
             older checkpoint gets other files and keeps its place in the order of writing.
         before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
             and the old one stays under another name until it is dropped.
+        found: The checkpoints of the directory, if they are known.
 
     Raises:
         OSError: Writing failed; what the ranks have written is still there, for another attempt.
@@ -121,7 +124,7 @@ def commit(
     place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
-        number = manifest.number or next_number(directory)
+        number = manifest.number or next_number(directory, found)
         saved = _appear(
             temporary, place, aside, replace(manifest, number=number, files=folded_together(files))
         )
@@ -133,10 +136,11 @@ def commit(
 def _appear(temporary: Path, place: Path, aside: Path | None, manifest: Manifest) -> Saved:
     """Write the manifest, and durably rename the directory; an older one goes `aside` first."""
     (temporary / MANIFEST).unlink(missing_ok=True)  # left by an attempt that failed
+    text = manifest.to_json()
     with created(temporary / MANIFEST) as file:
-        file.write(manifest.to_json().encode())
+        file.write(text.encode())
     synchronise(temporary / MANIFEST)
-    read_manifest_back(temporary, place, manifest)
+    read_manifest_back(temporary, place, manifest, text)
     synchronise(temporary)
     with _named_back(temporary, place, aside):
         if aside is not None:
@@ -179,10 +183,10 @@ def telling_failures(place: Path) -> Generator[None, None, None]:
         raise failure from error
 
 
-def is_claimed(directory: Path, keep: Keep, manifest: Manifest) -> bool:
-    """True if a claim would keep a checkpoint with this manifest, were it written now."""
-    new = replace(manifest, number=next_number(directory))
-    return new.number in keep.claimed([*(each.manifest for each in scan(directory)[0]), new])
+def is_claimed(found: Collection[Saved], keep: Keep, manifest: Manifest) -> bool:
+    """True if a claim would keep a checkpoint with this manifest, were it written beside these."""
+    new = replace(manifest, number=next_number(Path(), found))
+    return new.number in keep.claimed([*(each.manifest for each in found), new])
 
 
 def set_aside(directory: Path) -> Path | None:
@@ -201,30 +205,41 @@ def set_aside(directory: Path) -> Path | None:
     return place
 
 
-def drop_unclaimed(
-    directory: Path, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
-) -> None:
-    """Drop each checkpoint that no claim keeps, except broken ones and the spared one."""
-    found = [each for each in scan(directory)[0] if each.path.name not in broken]
+def unclaimed(
+    found: Collection[Saved], keep: Keep, broken: Collection[str] = (), spared: Path | None = None
+) -> list[Saved]:
+    """The checkpoints that no claim keeps, except broken ones and the spared one."""
+    found = [each for each in found if each.path.name not in broken]
     kept = keep.kept(each.manifest for each in found)
-    for each in found:
-        if each.manifest.number not in kept and each.path.resolve() != spared:
-            drop(each)
+    return [
+        each for each in found if each.manifest.number not in kept and each.path.resolve() != spared
+    ]
 
 
 def drop(saved: Saved) -> bool:
-    """Remove a checkpoint; False, with a warning, if it stays.
+    """Remove a checkpoint; False, with a warning, if it stays: see `condemned`."""
+    paths = condemned([saved])
+    for path in paths:
+        remove_path(path)
+    return bool(paths)
 
-    A checkpoint with files that Camshaft did not write stays.
+
+def condemned(unwanted: Iterable[Saved]) -> list[Path]:
+    """Rename checkpoints, so that their names are gone: the hidden paths, to be removed.
+
+    A checkpoint with files that Camshaft did not write stays, with a warning.
     """
-    try:
-        if foreign := saved.foreign:
-            raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
-        vanish(saved.path)
-    except OSError as error:
-        logger.warning("the checkpoint %s is no longer wanted, but stays: %s", saved.path, error)
-        return False
-    return True
+    paths = list[Path]()
+    for each in unwanted:
+        try:
+            if foreign := each.foreign:
+                raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
+            path = beside(each.path, "del")
+            each.path.rename(path)
+            paths.append(path)
+        except OSError as error:
+            logger.warning("the checkpoint %s is no longer wanted, but stays: %s", each.path, error)
+    return paths
 
 
 def note_latest(place: Path) -> None:

@@ -21,6 +21,7 @@ from .manifest import (
     Manifest,
     folded_together,
     installed_versions,
+    least_chunk,
     rank_file,
 )
 from .pieces import (
@@ -84,6 +85,7 @@ __all__ = [
     "keep_of",
     "latest",
     "layout",
+    "least_chunk",
     "needing_memory",
     "open_tensors",
     "rank_file",

@@ -50,7 +50,7 @@ def rank_file(rank: int) -> str:
     return f"rank-{rank:05d}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Checksums:
     """A file's size in bytes, and the CRC-32 of each 16 MiB of it.
 
@@ -71,6 +71,8 @@ class Checksums:
 
     def folded(self, chunk: int) -> Checksums:
         """The same with a checksum for each `chunk` bytes; a last one without a neighbour stays."""
+        if len(self.crc32) < 2:
+            return self
         sums = self.crc32
         for _ in range((chunk // self.chunk).bit_length() - 1):
             text, end = array("I", sums).tobytes(), len(sums) // 2 * 8
@@ -80,10 +82,23 @@ class Checksums:
 
 def folded_together(files: Mapping[str, Checksums]) -> dict[str, Checksums]:
     """The checksums of all files, folded until a manifest has room for them."""
-    chunk, most = CHUNK, max(MOST_CHECKSUMS, len(files) + MOST_CHECKSUMS // 4)
+    chunk = least_chunk(sum(each.size for each in files.values()), len(files))
+    most = _most_checksums(len(files))
     while sum(-(-each.size // chunk) for each in files.values()) > most:
         chunk *= 2
     return {name: each.folded(chunk) for name, each in files.items()}
+
+
+def least_chunk(size: int, count: int) -> int:
+    """The fewest bytes that one checksum stands for in a manifest of so many bytes and files."""
+    chunk = CHUNK
+    while size > chunk * _most_checksums(count):
+        chunk *= 2
+    return chunk
+
+
+def _most_checksums(count: int) -> int:
+    return max(MOST_CHECKSUMS, count + MOST_CHECKSUMS // 4)
 
 
 @dataclass(frozen=True)

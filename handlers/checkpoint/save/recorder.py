@@ -20,13 +20,15 @@ from ...common import scalars
 from ...files import remove_path, synchronise
 from ..directory import (
     DirectoryLock,
+    Remembered,
     Saved,
     commit,
-    drop_unclaimed,
+    condemned,
     is_claimed,
     place_for,
     saved_at,
     telling_failures,
+    unclaimed,
     write_part,
 )
 from ..format import (
@@ -113,6 +115,7 @@ class Recorder:
         self._staging = Staging() if background else None
         self._writer = CheckpointWriter(background, handler.retries, handler.on_failure)
         self._team = Team(self.directory, is_alone=is_export)
+        self._remembered = Remembered(self.directory)
         self._newest: Saved | None = None
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
@@ -188,8 +191,7 @@ class Recorder:
         content: Snapshot | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
-            claims = partial(is_claimed, self.directory, self.handler.keep, manifest)
-            if not self._is_export or writer.attempt(claims):
+            if not self._is_export or writer.attempt(partial(self._is_claimed, manifest)):
                 content = writer.attempt(make)
         own = NOTHING if content is None else content.digest
         first = team.of_first(own)
@@ -204,7 +206,7 @@ class Recorder:
             files = None
             if content is not None:
                 files = writer.attempt(partial(self._copied, content, manifest))
-        if team.any(files is None) or files is None or content is None:
+        if not team.all_have(files) or files is None or content is None:
             return
         temporary = team.temporary(state.iteration)
         write = partial(self._write, temporary, files, content.pieces, state.iteration)
@@ -258,22 +260,42 @@ class Recorder:
                 written = self._writer.several_times(write)
             except BaseException as error:
                 failure = error
+        unwanted: list[Path] = []
         try:
             all_written = self._team.report(temporary, written, failure)
-            if all_written is None:
-                return
-            wait_for(exports)
-            task = partial(commit, self.directory, temporary, all_written, manifest, self._newest)
-            self._newest = saved = self._writer.several_times(task)
+            if all_written is not None:
+                wait_for(exports)
+                self._commit(temporary, all_written, manifest)
+                unwanted = self._unwanted(broken)
         except BaseException:
             if self._team.rank == 0:
                 remove_path(temporary)
             raise
+        finally:
+            self._team.remove(temporary, unwanted)
+
+    def _commit(
+        self, temporary: Path, written: Mapping[str, Checksums], manifest: Manifest
+    ) -> None:
+        def task() -> Saved:
+            found = self._remembered.scan()
+            return commit(self.directory, temporary, written, manifest, self._newest, found)
+
+        self._newest = saved = self._writer.several_times(task)
+        self._remembered.add(saved)
         logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
+
+    def _is_claimed(self, manifest: Manifest) -> bool:
+        return is_claimed(self._remembered.scan(), self.handler.keep, manifest)
+
+    def _unwanted(self, broken: Collection[str]) -> list[Path]:
+        """The directories of checkpoints that no claim keeps, under hidden names."""
         try:
-            drop_unclaimed(self.directory, self.handler.keep, broken, self.spared)
+            found = self._remembered.scan()
+            return condemned(unclaimed(found, self.handler.keep, broken, self.spared))
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
+            return []
 
     def _write(
         self,

@@ -8,12 +8,13 @@ saved for each of these ranks.
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict
 from hashlib import sha256
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +25,22 @@ from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
 from ....engine.modules import fully_sharded, plain_names, reshard, unwrap
-from ...files import beside, created
-from ..format import Checksums
+from ...files import beside, created, remove_path
+from ..directory import remove_share
+from ..format import CHUNK, Checksums, Payload, least_chunk
 from ..sharding import is_sharded
 from ..weights import checksum, checksums, named_parameters_of, weights
+
+logger = logging.getLogger("camshaft")
 
 GRACE = 4.0
 """Seconds that a run which ends with an error waits for other ranks, which may be gone."""
 SECONDS = 5.0
 """Seconds that a rank looks for a file made on another host: network file systems are slow."""
+SHARE = 256
+"""The ranks of which one removes files of old checkpoints: what is left of thousands takes long."""
+AT_ONCE = 1000
+"""Reports that are read at once."""
 Files = Mapping[str, Checksums]
 SHOWN = 4
 """Weights and ranks that an error names."""
@@ -56,6 +64,10 @@ class Team:
         self._session = ""
         """A random number that all ranks share, for the names of temporary directories."""
         self._saves = 0
+        self._chunk = CHUNK
+        """The bytes of a file that have one checksum in a report, at least."""
+        self._told = ""
+        """Where rank 0 has last said what to remove."""
         self._given_up: float | None = None
         """When the run ended with an error; other ranks may be gone since then."""
 
@@ -72,10 +84,6 @@ class Team:
     def all(self, task: str) -> AbstractContextManager[None]:
         """What one rank raises inside is raised on all."""
         return ranks.on_all_ranks(task) if self.size > 1 else nullcontext()
-
-    def any(self, flag: bool) -> bool:
-        """True on every rank if `flag` is true on one."""
-        return ranks.any_rank(flag) if self.size > 1 else flag
 
     def of_first(self, number: int) -> int:
         """Rank 0's number, on every rank."""
@@ -124,6 +132,15 @@ class Team:
         """Note that the run ended with an error: wait at most `GRACE` seconds for silent ranks."""
         self._given_up = time.monotonic()
 
+    def all_have(self, files: Mapping[str, Payload] | None) -> bool:
+        """True on every rank if each has files to write; notes how large all of them are."""
+        own = files or {}
+        numbers = [int(files is None), sum(each.size for each in own.values()), len(own)]
+        if self.size > 1:
+            numbers = ranks.decided(numbers, lambda rows: rows.sum(0))
+        self._chunk = least_chunk(*numbers[1:])
+        return not numbers[0]
+
     def report(
         self, temporary: Path, written: Files | None, failure: BaseException | None
     ) -> Files | None:
@@ -134,12 +151,13 @@ class Team:
             BaseException: On other ranks, and in a team of one: the failure.
         """
         if self.size > 1:
-            said: dict[str, Any] = (
-                {"files": {name: asdict(each) for name, each in written.items()}}
-                if written is not None
-                else {"failed": f"rank {self.rank} on {socket.gethostname()}: {failure}"}
-            )
-            ranks.leave(temporary.name, self.rank, json.dumps(said))
+            said: dict[str, Any] = {"rank": self.rank}
+            if written is None:
+                said["failed"] = f"rank {self.rank} on {socket.gethostname()}: {failure}"
+            else:
+                folded = {name: each.folded(self._chunk) for name, each in written.items()}
+                said["files"] = {name: [each.size, *each.crc32] for name, each in folded.items()}
+            ranks.leave(temporary.name, json.dumps(said))
             if self.rank == 0 and (failure is None or isinstance(failure, OSError)):
                 return self._collected(temporary)  # it raises this rank's failure with the others'
         if failure is not None:
@@ -148,9 +166,12 @@ class Team:
 
     def _collected(self, temporary: Path) -> Files:
         letters = ranks.collected(temporary.name, self.size, self._is_over)
-        reports = [json.loads(each) if each else None for each in letters]
-        silent = [rank for rank, each in enumerate(reports) if each is None]
-        failures = [each["failed"] for each in reports if each and "failed" in each]
+        reports = list[dict[str, Any]]()
+        for at in range(0, len(letters), AT_ONCE):  # other threads run in between
+            reports += json.loads(f"[{','.join(letters[at : at + AT_ONCE])}]")
+        reports.sort(key=itemgetter("rank"))
+        silent = sorted({*range(self.size)}.difference(each["rank"] for each in reports))
+        failures = [each["failed"] for each in reports if "failed" in each]
         if silent:
             failures.append(f"rank {', '.join(map(str, silent))} did not tell that it has written")
         if failures:
@@ -160,9 +181,33 @@ class Team:
                 "left, and older ones are as they were"
             )
         found: dict[str, Checksums] = {}
-        for each in filter(None, reports):
-            found |= {name: Checksums(**sums) for name, sums in each["files"].items()}
+        for each in reports:
+            found |= {name: Checksums(size, sums) for name, (size, *sums) in each["files"].items()}
         return dict(sorted(found.items()))
+
+    def remove(self, temporary: Path, condemned: Collection[Path]) -> None:
+        """Remove directories; after a save, one of each `SHARE` ranks removes a share of the files.
+
+        Rank 0 says which; the other ranks wait until it has.
+        """
+        number, rest = divmod(self.rank, SHARE)
+        if rest:
+            return
+        box, names = f"{temporary.name}/condemned", [each.name for each in condemned]
+        try:
+            if self.size > SHARE and self.rank == 0:
+                ranks.remove_letters(self._told)
+                self._told = box
+                ranks.leave(box, json.dumps(names))
+            elif self.size > SHARE:
+                names = json.loads("".join(ranks.read_letters(box, 1, self._is_over)) or "[]")
+        except OSError as error:  # the run has ended; the next one removes them
+            logger.warning("files of old checkpoints may stay in %s: %s", self._directory, error)
+        for name in names:
+            if self.size > SHARE:
+                remove_share(self._directory / name, number, -(-self.size // SHARE))
+            else:
+                remove_path(self._directory / name)
 
     def _is_over(self) -> bool:
         """True once silent ranks are no longer waited for."""

@@ -19,3 +19,26 @@ def test_later_saves_cost_the_same_on_any_number_of_ranks_until_a_tensor_changes
     assert came[1:] != recut[1:]
     assert (came[2:], recut[2:]) == ([25, [4097, 2]], [25, [2, 4097]])
     assert len({digest, came[1], recut[1]}) == 3
+
+
+RANK_ZERO = Path(__file__).parents[2] / "benchmarks" / "thousands.py"
+
+
+@pytest.mark.slow
+def test_a_save_costs_rank_0_the_same_calls_of_the_store_and_the_disk_on_any_number_of_ranks(
+    processes,
+):
+    few, many = (
+        json.loads(processes.run(RANK_ZERO, "--counts", "--size", size).stdout)[-1]
+        for size in ("300", "900")
+    )
+    removed = [few.pop("os.unlink"), many.pop("os.unlink")]
+    assert few == many
+    assert max(removed) < 700  # its share: there are 603 and 1803 files
+    assert many["os.stat"] <= 30
+    assert many["os.listdir"] <= 6
+    store = {name: count for name, count in many.items() if name.startswith("store.")}
+    assert store == {
+        # Its own letter, all letters, what is to be removed; and where that was said before.
+        **{"store.append": 3, "store.add": 2, "store.get": 1, "store.delete_key": 4},
+    }

@@ -6,7 +6,7 @@ import torch
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, Mirror
 from camshaft.handlers.checkpoint import checkpoints, latest
-from camshaft.handlers.checkpoint.directory import drop_unclaimed, write_checkpoint
+from camshaft.handlers.checkpoint.directory import drop, scan, unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
 from camshaft.handlers.mirror.fetching import LOGS
@@ -50,7 +50,8 @@ def save(directory, iteration, keep=None, metrics=(), value=0.0):
     saved = write_checkpoint(
         directory, streamed(Snapshot({"state.json": {"objects": {}}}, tensors)), manifest
     )
-    drop_unclaimed(directory, keep)
+    for each in unclaimed(scan(directory)[0], keep):
+        drop(each)
     return saved
 
 

@@ -2,10 +2,22 @@
 
 import math
 import os
+import shutil
+from dataclasses import replace
 
 import pytest
 
-from camshaft.handlers.checkpoint.directory import checkpoints, verified_at
+from camshaft.handlers.checkpoint.directory import (
+    Remembered,
+    catalogue,
+    checkpoints,
+    saved_at,
+    verified_at,
+    write_checkpoint,
+)
+from camshaft.handlers.checkpoint.format import Manifest, Payload
+
+FILES = {"state.json": Payload.of(b'{"objects": {}}')}
 
 
 def damage(path):
@@ -76,3 +88,35 @@ def test_where_no_run_has_said_what_is_better_the_mode_is_asked_for(save, tmp_pa
     save(1, metrics={"score": 0.5})
     with pytest.raises(ValueError, match="needs mode='min' or mode='max'"):
         checkpoints(tmp_path / "run").best("score")
+
+
+def test_what_a_run_remembers_of_its_directory_is_what_a_scan_finds(tmp_path, monkeypatch):
+    read = []
+
+    def noted(path):
+        read.append(path.name)
+        return saved_at(path)
+
+    monkeypatch.setattr(catalogue, "saved_at", noted)
+    known = Remembered(tmp_path)
+    for iteration in (1, 2):
+        write_checkpoint(tmp_path, FILES, Manifest(iteration=iteration))
+    read.clear()
+    for _ in range(2):  # nothing is read twice
+        assert [each.manifest.iteration for each in known.scan()] == [1, 2]
+        assert [*known.scan()[0].manifest.files] == ["state.json"]
+        assert read == ["iteration-0000000001", "iteration-0000000002"]
+    known.add(write_checkpoint(tmp_path, FILES, Manifest(iteration=3)))
+    read.clear()
+    first, second, third = known.scan()
+    assert read == []
+    # Another manifest, a broken one, a directory that is gone.
+    forged = replace(saved_at(first.path).manifest, number=9)
+    (first.path / "manifest.json").write_text(forged.to_json() + " ")
+    (second.path / "manifest.json").write_text("{")
+    shutil.rmtree(third.path)
+    assert [each.manifest.number for each in known.scan()] == [9]
+    # A link to a directory is no checkpoint, also if it was one before.
+    first.path.rename(tmp_path / "elsewhere")
+    first.path.symlink_to(tmp_path / "elsewhere")
+    assert known.scan() == []

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.directory import checksums_of, sweep_run
-from camshaft.handlers.checkpoint.directory.files import vanish
+from camshaft.handlers.checkpoint.directory import checksums_of, remove_share, sweep_run
 
 
 def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
@@ -20,9 +19,36 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(foreign)
 
 
-def test_what_vanishes_is_gone(tmp_path):
-    (tmp_path / "old/inner").mkdir(parents=True)
-    vanish(tmp_path / "old")
+NAMES = st.sets(st.from_regex(r"[a-z]{1,9}(-\d{5})?\.json", fullmatch=True), max_size=30)
+
+
+@given(NAMES, st.integers(1, 9), st.randoms())
+def test_shares_in_any_order_are_a_whole_and_the_last_one_removes_the_directory(
+    tmp_path_factory, names, count, chance
+):
+    old = tmp_path_factory.mktemp("run") / "old"
+    old.mkdir()
+    for name in names:
+        (old / name).touch()
+    order = [*range(count)]
+    chance.shuffle(order)
+    for done, number in enumerate(order, 1):
+        before = {path.name for path in old.iterdir()} if old.exists() else set()
+        remove_share(old, number, count)
+        left = {path.name for path in old.iterdir()} if old.exists() else set()
+        assert left <= before
+        assert done < count or not old.exists()
+
+
+def test_what_a_rank_was_killed_in_removing_is_swept(tmp_path):
+    old = tmp_path / f".del-iteration-0000000003-{'0' * 32}"
+    old.mkdir()
+    for number in range(20):
+        (old / f"rank-{number:05d}.json").touch()
+    remove_share(old, 0, 3)
+    remove_share(old, 2, 3)
+    assert 0 < len([*old.iterdir()]) < 20
+    sweep_run(tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
