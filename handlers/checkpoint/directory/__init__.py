@@ -5,6 +5,7 @@ Importing this room imports no torch.
 
 from .catalogue import (
     Checkpoints,
+    Verify,
     checkpoints,
     chosen,
     next_number,
@@ -67,6 +68,7 @@ __all__ = [
     "Places",
     "Saved",
     "StoredTensor",
+    "Verify",
     "check_pieces",
     "checkpoints",
     "checksums_of",

@@ -102,6 +102,8 @@ def commit(
     files: Mapping[str, Checksums],
     manifest: Manifest,
     before: Saved | None = None,
+    *,
+    is_whole: bool = True,
 ) -> Saved:
     """Write the manifest of all ranks' files, and rename the directory to its final name.
 
@@ -113,30 +115,33 @@ def commit(
             older checkpoint gets other files and keeps its place in the order of writing.
         before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
             and the old one stays under another name until it is dropped.
+        is_whole: False if other hosts have some of the files, on disks of their own.
 
     Raises:
         OSError: Writing failed; what the ranks have written is still there, for another attempt.
         UnreadableError: The written files cannot be read again.
     """
+    is_new = not manifest.number
     place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
         number = manifest.number or next_number(directory)
-        saved = _appear(
-            temporary, place, aside, replace(manifest, number=number, files=folded_together(files))
-        )
-    if not manifest.number:
+        manifest = replace(manifest, number=number, files=folded_together(files))
+        saved = _appear(temporary, place, aside, manifest, is_whole)
+    if is_new:
         note_latest(place)
     return saved
 
 
-def _appear(temporary: Path, place: Path, aside: Path | None, manifest: Manifest) -> Saved:
+def _appear(
+    temporary: Path, place: Path, aside: Path | None, manifest: Manifest, is_whole: bool
+) -> Saved:
     """Write the manifest, and durably rename the directory; an older one goes `aside` first."""
     (temporary / MANIFEST).unlink(missing_ok=True)  # left by an attempt that failed
     with created(temporary / MANIFEST) as file:
         file.write(manifest.to_json().encode())
     synchronise(temporary / MANIFEST)
-    read_manifest_back(temporary, place, manifest)
+    read_manifest_back(temporary, place, manifest, is_whole=is_whole)
     synchronise(temporary)
     with _named_back(temporary, place, aside):
         if aside is not None:

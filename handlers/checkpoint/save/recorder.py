@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -47,6 +47,7 @@ from .team import Team, check_same_weights
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
     from ..export import Export
+    from ..local import Local, LocalRecorder
 
 logger = logging.getLogger("camshaft")
 
@@ -85,7 +86,7 @@ class Recorder:
     """
 
     def __init__(
-        self, handler: Checkpoint | Export, *, background: bool, is_export: bool = False
+        self, handler: Checkpoint | Export | Local, *, background: bool, is_export: bool = False
     ) -> None:
         """Write nothing yet.
 
@@ -107,11 +108,17 @@ class Recorder:
         """How tensors lie on the ranks, from save to save."""
         self.spared: Path | None = None
         """A checkpoint that is never dropped."""
+        self.lineage: tuple[str, int] = ("", 0)
+        """The name of the run and the count of its starts; see `Manifest.run`."""
+        self.local: LocalRecorder | None = None
+        """What writes to the disk of each host."""
         self._is_export = is_export
+        self._takes_all = not is_export
+        """True if `state.save("why")` is meant for this one too."""
         self._lock = DirectoryLock(self.directory)
         self._staging = Staging() if background else None
         self._writer = CheckpointWriter(background, handler.retries, handler.on_failure)
-        self._team = Team(self.directory, is_alone=is_export)
+        self._team = self._make_team(is_export)
         self._newest: Saved | None = None
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
@@ -132,6 +139,9 @@ class Recorder:
             self._is_open = True
         self._team.meet()
 
+    def _make_team(self, is_alone: bool) -> Team:
+        return Team(self.directory, is_alone=is_alone)
+
     def go_on_from(self, path: Path) -> None:
         """Let the next save replace this checkpoint, if both are of the same iteration."""
         path = path.absolute()
@@ -148,7 +158,7 @@ class Recorder:
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
-        meant = [self.handler] if self._is_export else [self.handler, None]
+        meant = [self.handler, None] if self._takes_all else [self.handler]
         asked = [why for why, by in state.saves if any(by is each for each in meant)]
         if asked:
             self.open()
@@ -182,7 +192,8 @@ class Recorder:
         iteration, earlier = self._why
         reason = _with_reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
-        manifest = _manifest_of(state, reason, self.handler.keep)
+        run, start = self.lineage
+        manifest = replace(_manifest_of(state, reason, self.handler.keep), run=run, start=start)
         content: Snapshot | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
@@ -254,10 +265,9 @@ class Recorder:
             all_written = self._team.report(temporary, written, failure)
             if all_written is None:
                 return
-            task = partial(commit, self.directory, temporary, all_written, manifest, self._newest)
-            self._newest = saved = self._writer.several_times(task)
+            saved = self._commit(temporary, all_written, manifest)
         except BaseException:
-            if self._team.rank == 0:
+            if self._team.is_first_here:
                 remove_path(temporary)
             raise
         logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
@@ -266,6 +276,11 @@ class Recorder:
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
 
+    def _commit(self, temporary: Path, files: Mapping[str, Checksums], manifest: Manifest) -> Saved:
+        task = partial(commit, self.directory, temporary, files, manifest, self._newest)
+        self._newest = self._writer.several_times(task)
+        return self._newest
+
     def _write(
         self,
         temporary: Path,
@@ -273,7 +288,7 @@ class Recorder:
         meant: Mapping[str, TensorInfo],
         iteration: int,
     ) -> Mapping[str, Checksums]:
-        if self._team.rank == 0:
+        if self._team.is_first_here:
             self._lock.renew()
         if self._team.size > 1:
             written = write_part(temporary, files, meant, self._newest)
