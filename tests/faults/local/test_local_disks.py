@@ -7,7 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from torch import nn
 
+from camshaft import Engine, Events
 from camshaft.handlers.checkpoint import Checkpoint, Local, checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "ranks/train.py"
@@ -102,11 +104,6 @@ def test_when_both_copies_are_lost_the_shared_directory_is_taken_with_a_warning(
     assert outcome(directory, 0)["began"][0] == 8
 
 
-def in_process(directory, train, **options):
-    local = Local(directory.with_name("nvme"), when=train.when)
-    return train(directory, local=local, **options)
-
-
 def test_another_number_of_copies_is_refused():
     with pytest.raises(ValueError, match="needs 1, for a copy on the next host, or 0"):
         Local("nvme", copies=2)
@@ -115,13 +112,11 @@ def test_another_number_of_copies_is_refused():
 
 
 def test_one_process_resumes_from_its_disk_and_never_mixes_runs(tmp_path):
-    from camshaft import Engine, Events
-
-    def start(until, *, resume=True, shared="run"):
+    def start(until, *, resume=True):
         local = Local(tmp_path / "nvme", when=Events.ITERATION_COMPLETED)
-        end = Events.COMPLETED if hasattr(Events, "COMPLETED") else Events.EPOCH_COMPLETED(every=99)
-        engine = Engine(lambda state: state.iteration, objects={})
-        engine.add(Checkpoint(tmp_path / shared, when=end, local=local, resume=resume))
+        end = Events.EPOCH_COMPLETED(every=99)
+        engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})
+        engine.add(Checkpoint(tmp_path / "run", when=end, local=local, resume=resume))
         began = []
         engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
         engine.run(range(20), max_iterations=until)
