@@ -25,12 +25,12 @@ from .data_parallel import data_group, data_parallel, data_rank, data_world_size
 from .failure import note_failure
 from .groups import (
     alone,
-    beside,
     is_distributed,
     local_rank,
     local_world_size,
     on_this_rank,
     rank,
+    side_group,
     world_size,
 )
 from .letters import collected, leave
@@ -46,7 +46,6 @@ __all__ = [
     "alone",
     "any_rank",
     "begin_total",
-    "beside",
     "collected",
     "count",
     "data_group",
@@ -78,6 +77,7 @@ __all__ = [
     "send",
     "send_beside",
     "share",
+    "side_group",
     "stacks_of_all",
     "summed",
     "total",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 from .failure import AnotherRankError
-from .groups import all_meet, beside, is_distributed, on_cpu, rank, world_size
+from .groups import all_meet, is_distributed, on_cpu, rank, side_group, world_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -257,7 +257,7 @@ def _beside(content: bytearray, rank: int, tag: int, way: str) -> None:
     import torch
 
     try:
-        work = getattr(beside(), way)([torch.frombuffer(content, dtype=torch.uint8)], rank, tag)
+        work = getattr(side_group(), way)([torch.frombuffer(content, dtype=torch.uint8)], rank, tag)
         work.wait()
     except RuntimeError as error:
         raise OSError(f"rank {rank} cannot be reached: {error}") from error

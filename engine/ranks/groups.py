@@ -136,7 +136,7 @@ def on_cpu(group: Any = None) -> Any:
     return sides[group]
 
 
-def beside() -> Any:
+def side_group() -> Any:
     """A gloo group of all ranks for one thread beside the training, whose messages never mix.
 
     All ranks have to make the first call together.

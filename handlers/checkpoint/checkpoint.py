@@ -18,7 +18,7 @@ from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_ste
 from .local import (
     Local,
     LocalRecorder,
-    put_together,
+    bring_newest,
     refuse_other_run,
 )
 from .save import (
@@ -227,7 +227,7 @@ class Checkpoint(EvaluatesSaved):
         goes_on = state.is_new and self.resume in (True, "latest")
         if state.is_new and not self.resume and not self.start_over:
             refuse_other_run(local.directory, local.hosts)
-        run, starts = put_together(
+        run, starts = bring_newest(
             recorder.directory, local.directory, local.hosts, self.keep, is_wanted=goes_on
         )
         if self.start_over or not run:

@@ -6,6 +6,6 @@ which every file is on some host into the shared directory (`whole`), and resume
 """
 
 from .local import Local, LocalRecorder
-from .whole import put_together, refuse_other_run
+from .whole import bring_newest, refuse_other_run
 
-__all__ = ["Local", "LocalRecorder", "put_together", "refuse_other_run"]
+__all__ = ["Local", "LocalRecorder", "bring_newest", "refuse_other_run"]

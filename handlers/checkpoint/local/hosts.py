@@ -71,7 +71,7 @@ class Hosts(Team):
                 probe.unlink()
         self._first_here, self.firsts = own, sorted({*first_of})
         if self._copies and len(self.firsts) > 1:
-            ranks.beside()
+            ranks.side_group()
             self._pair(first_of)
 
     def _pair(self, first_of: list[int]) -> None:

@@ -47,7 +47,7 @@ class Held(NamedTuple):
         return cls(manifest.start, manifest.iteration, digest, manifest.run)
 
 
-def put_together(
+def bring_newest(
     shared: Path, directory: Path, hosts: Hosts, keep: Keep, *, is_wanted: bool
 ) -> tuple[str, int]:
     """Put the newest checkpoint that is whole somewhere into the shared directory.
