@@ -6,6 +6,7 @@ from .bridges.ignite import as_ignite as as_ignite
 from .bridges.lightning import FromLightning as FromLightning
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Export as Export
+from .checkpoint import Local as Local
 from .checkpoint import best as best
 from .checkpoint import checkpoints as checkpoints
 from .checkpoint import every as every

@@ -29,6 +29,7 @@ from .format import keep_of as keep_of
 from .format import latest as latest
 from .format import reading as reading
 from .load import load_dcp as load_dcp
+from .local import Local as Local
 from .save import resume_alone as resume_alone
 from .save import save_alone as save_alone
 from .weights import checksum as checksum

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Unsaved
@@ -16,6 +17,12 @@ from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .export import Export
 from .format import Keep, latest
 from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
+from .local import (
+    Local,
+    LocalRecorder,
+    bring_newest,
+    refuse_other_run,
+)
 from .save import (
     Buffers,
     CheckpointMemory,
@@ -71,6 +78,8 @@ class Checkpoint(EvaluatesSaved):
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
             always stays, and so do the one that `resume` names by its path and any with files that
             Camshaft did not write.
+        local: `Local("/nvme/run", when=...)` to save to a disk of each host too, more often:
+            docs/guides/local-disks.md. `resume=True` takes the newest checkpoint of all.
         resume: True or `"latest"` to resume from the newest good checkpoint, or to start if the
             directory holds none; `"best"` for the best one by the claim in `keep`; the path of one
             checkpoint to resume from no other. A run of a given state loads nothing. Of several
@@ -114,6 +123,7 @@ class Checkpoint(EvaluatesSaved):
     _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(2)
+    local: Local | None = None
     resume: bool | str | Path | None = None
     override: Sequence[str] = ()
     reset: Sequence[str] = ()
@@ -137,6 +147,8 @@ class Checkpoint(EvaluatesSaved):
                 f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
                 "'latest', 'best', or the path of one checkpoint"
             )
+        if not isinstance(self.local, Local | None):
+            raise TypeError(f"local={self.local!r}: needs Local('/a/disk/of/each/host', when=...)")
         for word, names in (("override", self.override), ("reset", self.reset)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise TypeError(f"{word}={names!r}: needs a list of names, such as ['optimizer']")
@@ -148,6 +160,8 @@ class Checkpoint(EvaluatesSaved):
         engine.on(Events.LOADING)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
+        if self.local is not None:
+            engine.on(self.local.when, stage=Stage.REPORT)(self.local.ask)
         # Before all other handlers of CLOSED, so that they can read the last checkpoint.
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
@@ -159,6 +173,8 @@ class Checkpoint(EvaluatesSaved):
         """
         sys.audit("camshaft.Checkpoint.open", self, state)  # for `camshaft prove`
         self._recorder(state).open()
+        if (local := self._recorder(state).local) is not None:
+            local.open()
 
     def begin(self, state: State[Any, Any]) -> None:
         """Note the script's settings, then resume, or check that the directory is new.
@@ -176,6 +192,7 @@ class Checkpoint(EvaluatesSaved):
             refuse_second_resume([str(each.directory) for each in (self, *others)])
         warn_of_buckets(state.engine)
         self._recorder(state).copies = copies_to_try(state.engine.objects)
+        self._begin_local(state)
         if state.is_new:
             self._begin(state)
         found = state.engine.handlers.values()
@@ -204,6 +221,21 @@ class Checkpoint(EvaluatesSaved):
         memory = state.recall(self, CheckpointMemory)
         memory.override, memory.reset = list(self.override), list(self.reset)
 
+    def _begin_local(self, state: State[Any, Any]) -> None:
+        """Bring the newest checkpoint of the hosts' disks, and give the run its name."""
+        recorder = self._recorder(state)
+        if (local := recorder.local) is None:
+            return
+        goes_on = state.is_new and self.resume in (True, "latest")
+        if state.is_new and not self.resume and not self.start_over:
+            refuse_other_run(local.directory, local.hosts)
+        run, starts = bring_newest(
+            recorder.directory, local.directory, local.hosts, self.keep, is_wanted=goes_on
+        )
+        if self.start_over or not run:
+            run = ranks.from_first(uuid4().hex)
+        recorder.lineage = local.lineage = run, starts + 1
+
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
         state.save(repr(Trigger.of(self.when)), by=self)
@@ -216,8 +248,12 @@ class Checkpoint(EvaluatesSaved):
             TypeError: At the first save: what an optimizer gives cannot be put back.
         """
         recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state)):
-            return
+        for each in filter(None, (recorder.local, recorder)):
+            if reasons := each.prepare(state):
+                self._record(state, each, reasons)
+
+    def _record(self, state: State[Any, Any], to: Recorder, reasons: list[str]) -> None:
+        recorder = self._recorder(state)
         sys.audit("camshaft.Checkpoint.save", self, state)
         if recorder.unsaved is not None:
             recorder.unsaved.tell()
@@ -235,7 +271,7 @@ class Checkpoint(EvaluatesSaved):
             buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
         objects, lent, layout = state.engine.objects, state.engine.lent, recorder.layout
-        recorder.record(
+        to.record(
             state,
             lambda: take_run(objects, take_part(state), layout, lent, left_out, buffers),
             reasons,
@@ -258,7 +294,12 @@ class Checkpoint(EvaluatesSaved):
             OSError: The save could not be written.
         """
         sys.audit("camshaft.Checkpoint.close", self, state)
-        self._recorder(state).close(state)
+        recorder = self._recorder(state)
+        try:
+            recorder.close(state)
+        finally:
+            if recorder.local is not None:
+                recorder.local.close(state)
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
@@ -309,6 +350,8 @@ class Checkpoint(EvaluatesSaved):
         def make() -> Recorder:
             recorder = Recorder(self, background=self.background)
             recorder.spared = self._path and self._path.resolve()
+            if self.local is not None:
+                recorder.local = LocalRecorder(self.local, background=self.background)
             return recorder
 
         return state.recall(self, make, saved=False)

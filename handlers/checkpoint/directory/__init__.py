@@ -6,6 +6,7 @@ Importing this room imports no torch.
 from .catalogue import (
     Checkpoints,
     Remembered,
+    Verify,
     checkpoints,
     chosen,
     next_number,
@@ -70,6 +71,7 @@ __all__ = [
     "Remembered",
     "Saved",
     "StoredTensor",
+    "Verify",
     "check_pieces",
     "checkpoints",
     "checksums_of",

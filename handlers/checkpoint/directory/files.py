@@ -146,8 +146,12 @@ def read_back(
             refuse_other_pieces(found, meant)
 
 
-def read_manifest_back(temporary: Path, place: Path, manifest: Manifest, text: str) -> None:
-    """Read the manifest of a checkpoint that is to appear at `place`; all its files are there.
+def read_manifest_back(
+    temporary: Path, place: Path, manifest: Manifest, text: str, *, is_whole: bool
+) -> None:
+    """Read the manifest of a checkpoint that is to appear at `place`.
+
+    All files of a whole one are there; of another one, other hosts have some.
 
     Each rank has read its own files by then: see `read_back`.
 
@@ -163,7 +167,8 @@ def read_manifest_back(temporary: Path, place: Path, manifest: Manifest, text: s
             is_same = file.read(len(text) + 1) == text.encode()
         if own != found or not is_same:
             raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
-        compare_names(saved)
+        if is_whole:
+            compare_names(saved)
 
 
 @contextmanager

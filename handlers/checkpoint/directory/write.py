@@ -104,6 +104,8 @@ def commit(
     manifest: Manifest,
     before: Saved | None = None,
     found: Collection[Saved] | None = None,
+    *,
+    is_whole: bool = True,
 ) -> Saved:
     """Write the manifest of all ranks' files, and rename the directory to its final name.
 
@@ -116,31 +118,34 @@ def commit(
         before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
             and the old one stays under another name until it is dropped.
         found: The checkpoints of the directory, if they are known.
+        is_whole: False if other hosts have some of the files, on disks of their own.
 
     Raises:
         OSError: Writing failed; what the ranks have written is still there, for another attempt.
         UnreadableError: The written files cannot be read again.
     """
+    is_new = not manifest.number
     place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
         number = manifest.number or next_number(directory, found)
-        saved = _appear(
-            temporary, place, aside, replace(manifest, number=number, files=folded_together(files))
-        )
-    if not manifest.number:
+        manifest = replace(manifest, number=number, files=folded_together(files))
+        saved = _appear(temporary, place, aside, manifest, is_whole)
+    if is_new:
         note_latest(place)
     return saved
 
 
-def _appear(temporary: Path, place: Path, aside: Path | None, manifest: Manifest) -> Saved:
+def _appear(
+    temporary: Path, place: Path, aside: Path | None, manifest: Manifest, is_whole: bool
+) -> Saved:
     """Write the manifest, and durably rename the directory; an older one goes `aside` first."""
     (temporary / MANIFEST).unlink(missing_ok=True)  # left by an attempt that failed
     text = manifest.to_json()
     with created(temporary / MANIFEST) as file:
         file.write(text.encode())
     synchronise(temporary / MANIFEST)
-    read_manifest_back(temporary, place, manifest, text)
+    read_manifest_back(temporary, place, manifest, text, is_whole=is_whole)
     synchronise(temporary)
     with _named_back(temporary, place, aside):
         if aside is not None:

@@ -122,6 +122,10 @@ class Manifest:
     versions: dict[str, str] = field(default_factory=dict)
     files: dict[str, Checksums] = field(default_factory=dict)
     format: int = FORMAT
+    run: str = ""
+    """The name of the run, if hosts also save it to disks of their own."""
+    start: int = 0
+    """The count of starts of that run: a later one has gone on from what was whole then."""
 
     @property
     def size(self) -> int:
@@ -136,6 +140,8 @@ class Manifest:
     def to_json(self) -> str:
         """The text of the file, with a SHA-256 of itself."""
         body: dict[str, Any] = Encoder("the manifest").encode(asdict(replace(self, files={})))
+        if not self.run:  # earlier versions know no names of runs
+            del body["run"], body["start"]
         if len(self.files) <= MANY:
             body["files"] = {name: asdict(each) for name, each in self.files.items()}
             return json.dumps(body | {"sha256": _digest(body)}, indent=1)

@@ -29,14 +29,16 @@ from .snapshot import (
     take_part,
     take_run,
 )
-from .team import Buffers, buffers_of_own
+from .team import Buffers, Files, Team, buffers_of_own
 
 __all__ = [
     "Buffers",
     "CheckpointMemory",
+    "Files",
     "OnFailure",
     "Recorder",
     "Snapshot",
+    "Team",
     "arrange_buckets",
     "buckets_of",
     "buffers_of_own",

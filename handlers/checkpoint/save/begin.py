@@ -25,6 +25,7 @@ from ..format import Encoder, Keep, decode, flattened, is_quantized, keep_of
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
     from ..export import Export
+    from ..local import Local
 
 logger = logging.getLogger("camshaft")
 
@@ -34,7 +35,7 @@ LARGEST = 2**26
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def check_arguments(handler: Checkpoint | Export, *, is_mirrored: bool = True) -> None:
+def check_arguments(handler: Checkpoint | Export | Local, *, is_mirrored: bool = True) -> None:
     """Check where a handler writes, how, and what it keeps; `Mirror` copies no exports.
 
     Raises:

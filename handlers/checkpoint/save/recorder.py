@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -50,6 +50,7 @@ from .team import Team, check_same_weights
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
     from ..export import Export
+    from ..local import Local, LocalRecorder
 
 logger = logging.getLogger("camshaft")
 
@@ -88,7 +89,7 @@ class Recorder:
     """
 
     def __init__(
-        self, handler: Checkpoint | Export, *, background: bool, is_export: bool = False
+        self, handler: Checkpoint | Export | Local, *, background: bool, is_export: bool = False
     ) -> None:
         """Write nothing yet.
 
@@ -110,11 +111,17 @@ class Recorder:
         """How tensors lie on the ranks, from save to save."""
         self.spared: Path | None = None
         """A checkpoint that is never dropped."""
+        self.lineage: tuple[str, int] = ("", 0)
+        """The name of the run and the count of its starts; see `Manifest.run`."""
+        self.local: LocalRecorder | None = None
+        """What writes to the disk of each host."""
         self._is_export = is_export
+        self._takes_all = not is_export
+        """True if `state.save("why")` is meant for this one too."""
         self._lock = DirectoryLock(self.directory)
         self._staging = Staging() if background else None
         self._writer = CheckpointWriter(background, handler.retries, handler.on_failure)
-        self._team = Team(self.directory, is_alone=is_export)
+        self._team = self._make_team(is_export)
         self._remembered = Remembered(self.directory)
         self._newest: Saved | None = None
         self._why: tuple[int, str] = (0, "")
@@ -136,6 +143,9 @@ class Recorder:
             self._is_open = True
         self._team.meet()
 
+    def _make_team(self, is_alone: bool) -> Team:
+        return Team(self.directory, is_alone=is_alone)
+
     def go_on_from(self, path: Path) -> None:
         """Let the next save replace this checkpoint, if both are of the same iteration."""
         path = path.absolute()
@@ -152,7 +162,7 @@ class Recorder:
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
-        meant = [self.handler] if self._is_export else [self.handler, None]
+        meant = [self.handler, None] if self._takes_all else [self.handler]
         asked = [why for why, by in state.saves if any(by is each for each in meant)]
         if asked:
             self.open()
@@ -187,7 +197,8 @@ class Recorder:
         iteration, earlier = self._why
         reason = _with_reasons(earlier if iteration == state.iteration else "", reasons)
         self._why = (state.iteration, reason)
-        manifest = _manifest_of(state, reason, self.handler.keep)
+        run, start = self.lineage
+        manifest = replace(_manifest_of(state, reason, self.handler.keep), run=run, start=start)
         content: Snapshot | None = None
         with team.all("take part in a checkpoint"):
             writer.wait()
@@ -265,25 +276,24 @@ class Recorder:
             all_written = self._team.report(temporary, written, failure)
             if all_written is not None:
                 wait_for(exports)
-                self._commit(temporary, all_written, manifest)
+                saved = self._commit(temporary, all_written, manifest)
+                logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
                 unwanted = self._unwanted(broken)
         except BaseException:
-            if self._team.rank == 0:
+            if self._team.is_first_here:
                 remove_path(temporary)
             raise
         finally:
             self._team.remove(temporary, unwanted)
 
-    def _commit(
-        self, temporary: Path, written: Mapping[str, Checksums], manifest: Manifest
-    ) -> None:
+    def _commit(self, temporary: Path, files: Mapping[str, Checksums], manifest: Manifest) -> Saved:
         def task() -> Saved:
             found = self._remembered.scan()
-            return commit(self.directory, temporary, written, manifest, self._newest, found)
+            return commit(self.directory, temporary, files, manifest, self._newest, found)
 
         self._newest = saved = self._writer.several_times(task)
         self._remembered.add(saved)
-        logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
+        return saved
 
     def _is_claimed(self, manifest: Manifest) -> bool:
         return is_claimed(self._remembered.scan(), self.handler.keep, manifest)
@@ -304,7 +314,7 @@ class Recorder:
         meant: Mapping[str, TensorInfo],
         iteration: int,
     ) -> Mapping[str, Checksums]:
-        if self._team.rank == 0:
+        if self._team.is_first_here:
             self._lock.renew()
         if self._team.size > 1:
             written = write_part(temporary, files, meant, self._newest)

@@ -81,6 +81,11 @@ class Team:
         """The number of this rank among them."""
         return 0 if self._is_alone else ranks.rank()
 
+    @property
+    def is_first_here(self) -> bool:
+        """True for the one rank that commits to this rank's directory."""
+        return self.rank == 0
+
     def all(self, task: str) -> AbstractContextManager[None]:
         """What one rank raises inside is raised on all."""
         return ranks.on_all_ranks(task) if self.size > 1 else nullcontext()

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from camshaft import Events, Stage, ranks, seed_everything, supervised
-from camshaft.handlers import Checkpoint, JSONLines, RankLogs, StopOnSignal, Validate, latest
+from camshaft.handlers import Checkpoint, JSONLines, Local, RankLogs, StopOnSignal, Validate, latest
 
 INPUTS = torch.linspace(-1, 1, 288).reshape(48, 6)
 PAIRS = TensorDataset(INPUTS, INPUTS[:, :2].cos())
@@ -90,9 +90,9 @@ class Fault:
 
         hook = first.register_forward_hook(watch)
 
-    def listen(self, directory):
+    def listen(self, places):
         """Happen before an operation that changes files: the one with a number, or of a name."""
-        place, seen = str(directory), 0
+        seen = 0
 
         def hear(event, arguments):
             nonlocal seen
@@ -100,7 +100,7 @@ class Fault:
             writes = event in CHANGES or (
                 event == "open" and isinstance(arguments[2], int) and arguments[2] & 3
             )
-            if not self.is_due or not writes or not path.startswith(place) or "logs" in path:
+            if not self.is_due or not writes or not path.startswith(places) or "logs" in path:
                 return
             seen += 1
             if {
@@ -138,6 +138,7 @@ def main():
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
+    parser.add_argument("--local", help="each iteration to a disk of the host of {rank}")
     parser.add_argument("--preemptible", action="store_true")
     parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
     parser.add_argument("--sharded", action="store_true", help="FSDP2 in float64, no dropout")
@@ -162,9 +163,14 @@ def train(options):
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     pairs = TensorDataset(*(each.to(net[0].weight.dtype) for each in PAIRS.tensors))
     engine = supervised(model, optimizer, nn.functional.mse_loss)
+    when, local, places = Events.ITERATION_COMPLETED, None, (str(directory),)
+    if options.local:
+        place = options.local.format(rank=rank)
+        local, when = Local(place, when=when), Events.ITERATION_COMPLETED(every=8)
+        places = (place,)
     engine.add(
         Validate(DataLoader(pairs, 24), name="val", when=Events.ITERATION_COMPLETED(every=2)),
-        Checkpoint(directory, when=Events.ITERATION_COMPLETED, keep=latest(2), resume=True),
+        Checkpoint(directory, when=when, keep=latest(2), resume=True, local=local),
         JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED),
         RankLogs(directory / "logs"),
         fault,
@@ -173,7 +179,7 @@ def train(options):
         engine.add(StopOnSignal())
     if options.delay:
         engine.on(Events.ITERATION_STARTED)(lambda state: time.sleep(options.delay))
-    fault.listen(directory)
+    fault.listen(places)
     sampler = DistributedSampler(pairs)
     loader = DataLoader(pairs, options.samples // ranks.world_size(), sampler=sampler)
     began, seen = [], {}

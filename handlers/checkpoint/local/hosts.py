@@ -1,0 +1,217 @@
+"""The hosts of a run: which ranks share a disk, and the copies that they send to one another."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, BinaryIO
+from zlib import crc32
+
+from ....engine import ranks
+from ...files import beside, created, make_directory, regular, remove_path, synchronise, tree_of
+from ..directory import checksums_of
+from ..format import PLAIN_NAME, Checksums, Manifest
+from ..save import Files, Team
+
+logger = logging.getLogger("camshaft")
+
+PIECE = 4 * 2**20
+"""The bytes that are sent at once."""
+LARGEST = 2**26
+"""The most bytes that tell which files follow."""
+FAILED = -1
+"""The size that a rank sends if it could not write its files."""
+
+
+class Hosts(Team):
+    """The ranks of all hosts, each of which has a directory of its own."""
+
+    def __init__(self, directory: Path, *, copies: int) -> None:
+        """Know no host yet."""
+        super().__init__(directory, is_alone=False)
+        self._copies = copies
+        self.firsts = [0]
+        """The first rank of each host."""
+        self._first_here = 0
+        self._to: int | None = None
+        self._from: list[int] = []
+
+    @property
+    def is_first_here(self) -> bool:
+        """True for the first rank of a host."""
+        return self.rank == self._first_here
+
+    def meet(self) -> None:
+        """Find out which ranks see the same directory: these are a host.
+
+        Raises:
+            OSError: A rank cannot write to its directory.
+        """
+        probe = beside(self._directory / "iteration-0", "tmp")
+        self._session = str(ranks.from_first(probe.name)).rpartition("-")[2]
+        if self.size == 1:
+            return
+        with self.all(f"write to {self._directory}"):
+            make_directory(self._directory)
+            with created(probe):
+                pass
+        try:
+            probes = ranks.gathered(probe.name)
+            seen = set(os.listdir(self._directory))
+            own = next(rank for rank, name in enumerate(probes) if name in seen)
+            first_of = ranks.gathered(own)
+        finally:
+            with suppress(OSError):
+                probe.unlink()
+        self._first_here, self.firsts = own, sorted({*first_of})
+        if self._copies and len(self.firsts) > 1:
+            ranks.side_group()
+            self._pair(first_of)
+
+    def _pair(self, first_of: list[int]) -> None:
+        """Each rank sends to one of the next host."""
+        members = {first: [n for n, f in enumerate(first_of) if f == first] for first in first_of}
+        to = dict[int, int]()
+        for at, first in enumerate(self.firsts):
+            others = members[self.firsts[(at + 1) % len(self.firsts)]]
+            to |= {rank: others[n % len(others)] for n, rank in enumerate(members[first])}
+        self._to = to[self.rank]
+        self._from = [rank for rank in to if to[rank] == self.rank]
+
+    def report(
+        self, temporary: Path, written: Files | None, failure: BaseException | None
+    ) -> Files | None:
+        """Send a copy to the next host before it counts; then tell rank 0.
+
+        Returns:
+            The files of all ranks on rank 0; none on the first rank of other hosts, which have to
+            `hear` of them; None on other ranks.
+        """
+        if self._to is not None:
+            try:
+                self._exchange(temporary, written, self._to)
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            written = None
+        found = super().report(temporary, written, failure)
+        return {} if found is None and self.is_first_here else found
+
+    def tell(self, temporary: Path, manifest: Manifest) -> None:
+        """On rank 0: give the manifest to the first rank of each other host."""
+        for first in self.firsts[1:]:
+            ranks.leave(f"{temporary.name}-{first}", manifest.to_json())
+
+    def hear(self, temporary: Path) -> Manifest:
+        """The manifest that rank 0 has written.
+
+        Raises:
+            OSError: Rank 0 has written none.
+        """
+        letters = ranks.collected(f"{temporary.name}-{self.rank}", 1, self._is_over)
+        if not letters:
+            raise OSError(f"rank 0 has not told that all ranks have written {temporary}")
+        return Manifest.of_json(letters[0])
+
+    def remove(self, temporary: Path, condemned: Collection[Path]) -> None:
+        """Remove directories of this host."""
+        for each in condemned:
+            remove_path(each)
+
+    def _exchange(self, temporary: Path, written: Files | None, to: int) -> None:
+        """Send this rank's files while others' are received."""
+        tag = crc32(temporary.name.encode()) >> 1  # what a failed save left behind is never read
+        with ThreadPoolExecutor(1, "camshaft-copies") as pool:
+            sent = pool.submit(send_files, temporary, written, to, tag)
+            failures = []
+            for source in self._from:
+                try:
+                    receive_files(temporary, source, tag)
+                except (OSError, ValueError) as error:
+                    failures.append(error)
+            sent.result()
+        if failures:
+            raise OSError(f"rank {self.rank} has no copy: {failures[0]}")
+        synchronise(temporary)
+
+
+def send_files(folder: Path, files: Files | None, to: int, tag: int) -> None:
+    """Send files to a rank of another host; None if there are none because of a failure."""
+    listed = {} if files is None else {name: asdict(each) for name, each in files.items()}
+    text = bytearray(json.dumps(listed).encode())
+    size = FAILED if files is None else len(text)
+    ranks.send_beside(bytearray(size.to_bytes(8, "big", signed=True)), to, tag)
+    if files is None:
+        return
+    ranks.send_beside(text, to, tag)
+    for name, sums in files.items():
+        with regular(folder / name) as file:
+            for begin in range(0, sums.size, PIECE):
+                piece = bytearray(min(PIECE, sums.size - begin))
+                file.readinto(piece)  # fewer bytes do not have the checksum
+                ranks.send_beside(piece, to, tag)
+
+
+def receive_files(folder: Path, source: int, tag: int) -> None:
+    """Receive a rank's files, and compare their checksums on the disk.
+
+    After an error of the disk, the rest is received and dropped: the sender must not wait.
+
+    Raises:
+        OSError: The files were not sent, or cannot be written.
+        ValueError: The files are damaged.
+    """
+    announced = bytearray(8)
+    ranks.receive_beside(announced, source, tag)
+    size = int.from_bytes(announced, "big", signed=True)
+    if not 0 < size <= LARGEST:
+        raise OSError(f"rank {source} could not write its files")
+    text = bytearray(size)
+    ranks.receive_beside(text, source, tag)
+    files = {str(name): Checksums(**each) for name, each in tree_of(bytes(text)).items()}
+    failure: OSError | None = None
+    for name, sums in files.items():
+        if not PLAIN_NAME.fullmatch(name):
+            raise ValueError(f"rank {source} sends a file {name!r}")
+        try:
+            folder.mkdir(exist_ok=True)
+            file: BinaryIO | None = created(folder / name)
+        except OSError as error:
+            file, failure = None, error
+        failure = _receive(file, sums.size, source, tag) or failure
+        if failure is None:
+            synchronise(folder / name)
+    if failure is not None:
+        raise failure
+    _compare(folder, files, source)
+
+
+def _receive(file: BinaryIO | None, size: int, source: int, tag: int) -> OSError | None:
+    """Write the bytes that arrive; return the first error of the disk."""
+    failure: OSError | None = None
+    for begin in range(0, size, PIECE):
+        piece = bytearray(min(PIECE, size - begin))
+        ranks.receive_beside(piece, source, tag)
+        try:
+            if file is not None and failure is None:
+                file.write(piece)
+        except OSError as error:
+            failure = error
+    try:
+        if file is not None:
+            file.close()
+    except OSError as error:
+        failure = failure or error
+    return failure
+
+
+def _compare(folder: Path, files: Mapping[str, Any], source: int) -> None:
+    for name, sums in files.items():
+        if checksums_of(folder / name) != sums:
+            raise ValueError(f"{name} of rank {source} was damaged on its way to {folder}")
