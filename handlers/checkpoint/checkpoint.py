@@ -156,7 +156,8 @@ class Checkpoint(EvaluatesSaved):
             BlockingIOError: Another run writes to it.
         """
         sys.audit("camshaft.Checkpoint.open", self, state)  # for `camshaft prove`
-        self._recorder(state).open()
+        if state.control.writes:  # else another replica holds the lock; a save opens
+            self._recorder(state).open()
 
     def begin(self, state: State[Any, Any]) -> None:
         """Note the script's settings, then resume, or check that the directory is new.
