@@ -104,7 +104,7 @@ class Crew:
             ModuleNotFoundError: torchft is not installed.
             ConnectionError: There is no lighthouse.
         """
-        self._library, self._lighthouse, self._timeout = library(), lighthouse, timeout
+        self._library, self._lighthouse, self._timeout = lighthouses(), lighthouse, timeout
         self.address = address or _address_towards(lighthouse)
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._client, self._ended = self._connected(), Event()
@@ -172,7 +172,7 @@ class Crew:
                 time.sleep(BEAT)
 
 
-def library() -> Any:
+def lighthouses() -> Any:
     """The part of torchft that is used: the client of its lighthouse.
 
     Raises:
@@ -196,4 +196,3 @@ def _address_towards(lighthouse: str) -> str:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
         probe.connect((parts.hostname, parts.port))
         return str(probe.getsockname()[0])
-

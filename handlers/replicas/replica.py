@@ -6,15 +6,14 @@ import json
 import logging
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from .crew import Crew, Member, Point, Quorum
 from .shards import Letter, Shards, trained_by
-from .sums import Group, dealt, summed
-from .transfer import Lost, Parts, Shelf, fetch
+from .sums import Group, dealt, sum_over
+from .transfer import Lost, Parts, Shelf, received_from
 
 logger = logging.getLogger("camshaft")
 
@@ -112,7 +111,7 @@ class Replica:
         if now.source is None:
             raise Lost("the run cannot be joined now")
         self.connect()
-        files = fetch(now.source.place, ("run", now.top), self._timeout)
+        files = received_from(now.source.place, ("run", now.top), self._timeout)
         self._own = replace(self._own, since=now.top + 1)
         self.is_ready = True
         return files
@@ -134,7 +133,7 @@ class Replica:
         """
         group, count = self._group, shards.count
         sums = {
-            node: summed(node, shards.leaf) for node in dealt(count, group.index, group.count)
+            node: sum_over(node, shards.leaf) for node in dealt(count, group.index, group.count)
         }
         parameters = trained_by(shards.update)
         said = [shards.state.iteration, shards.edges, [[*each.shape] for each in parameters]]
@@ -161,7 +160,7 @@ class Replica:
         if now.top < iteration:
             return None
         ahead = next(each for each in now.running if each.iteration == iteration)
-        found = fetch(ahead.place, ("step", iteration), self._timeout)
+        found = received_from(ahead.place, ("step", iteration), self._timeout)
         self.is_ready = True  # this quorum was for the next step
         dtype = getattr(torch, bytes(found["dtype"]).decode())
         letters = {int(shard): each for shard, each in json.loads(found["letters"])}
@@ -183,7 +182,7 @@ class Replica:
             self._shelf.offer(("end", 0), dict)
             self._shelf.await_served(("end", 0), self.others, LAST)
         else:
-            fetch(self.now.working[0].place, ("end", 0), None)
+            received_from(self.now.working[0].place, ("end", 0), None)
 
     def close(self) -> None:
         """Leave the others."""

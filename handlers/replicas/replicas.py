@@ -12,12 +12,10 @@ from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, generators_in
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
-from ..checkpoint import Checkpoint
+from ..checkpoint import Checkpoint, put_run, run_as_bytes
 from ..checkpoint.load import settings_of, settings_of_steps
-from ..loggers.logger import LogsRows
-from .crew import library
+from .crew import lighthouses
 from .replica import MOST, Replica, Result
-from .runs import put_run, run_as_bytes
 from .shards import Shards
 from .transfer import Lost
 
@@ -52,7 +50,7 @@ class Replicas:
     The replica that is longest in the run writes checkpoints and logs; if it is lost, the next one
     does. If all are lost, the script that is started again resumes from the newest checkpoint.
 
-    Add it before a `Checkpoint` and before loggers. It needs `torchft_lighthouse`, a program of
+    Add it before a `Checkpoint`. It needs `torchft_lighthouse`, a program of
     torchft, where all processes reach it: see docs/guides/replicas.md.
 
     Args:
@@ -76,7 +74,7 @@ class Replicas:
     timeout: float = 60.0
 
     def __post_init__(self) -> None:
-        library()
+        lighthouses()
         if isinstance(self.shards, bool) or not isinstance(self.shards, int) or self.shards < 1:
             raise ValueError(f"Replicas(shards={self.shards!r}): needs a number of pieces, from 1")
         if not self.timeout > 0:
@@ -130,10 +128,10 @@ class Replicas:
             )
         handlers = list(engine.handlers.values())
         before = handlers[: handlers.index(self)]
-        if early := [each for each in before if isinstance(each, Checkpoint | LogsRows)]:
+        if early := [each for each in before if isinstance(each, Checkpoint)]:
             raise ValueError(
-                f"{engine.name_of(early[0])} was added before Replicas, and would write before it "
-                "is known who writes: engine.add(Replicas(...)) first"
+                f"{engine.name_of(early[0])} was added before Replicas, and would load its run "
+                "before it is known that others have it: engine.add(Replicas(...)) first"
             )
         if other := [each for each in handlers if type(each).__name__ in WRITERS]:
             raise ValueError(

@@ -55,14 +55,14 @@ def dealt(shards: int, index: int, count: int) -> list[Node]:
     return cover((0, shards))
 
 
-def summed(node: Node, leaf: Callable[[Node], Tensor | None]) -> Tensor:
+def sum_over(node: Node, leaf: Callable[[Node], Tensor | None]) -> Tensor:
     """The sum over a subtree; `leaf` gives the sums that are known, and None for others."""
     found = leaf(node)
     if found is not None:
         return found
     first, second = halves(node)
-    total = summed(first, leaf)
-    return total.add_(summed(second, leaf))
+    total = sum_over(first, leaf)
+    return total.add_(sum_over(second, leaf))
 
 
 class Group:
@@ -147,7 +147,7 @@ class Group:
             Lost: A replica has gone.
         """
         if self._group is None:
-            return summed((0, shards), lambda node: own.get(node))
+            return sum_over((0, shards), lambda node: own.get(node))
         count, owners = self.count, [dealt(shards, i, self.count) for i in range(self.count)]
         width = -(-length // count)
         sent = torch.zeros(count, len(own), width, dtype=dtype)
@@ -164,7 +164,7 @@ class Group:
         rows = got.view(-1, width)
         nodes = [node for each in owners for node in each]
         parts = {node: rows[place] for place, node in enumerate(nodes)}
-        whole = self._gathered(summed((0, shards), lambda node: parts.get(node)))
+        whole = self._gathered(sum_over((0, shards), lambda node: parts.get(node)))
         return torch.cat(whole)[:length]
 
     def _gathered(self, own: Tensor) -> list[Tensor]:

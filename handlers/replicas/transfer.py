@@ -88,7 +88,7 @@ class Shelf:
                 self._changed.notify_all()
 
 
-def fetch(place: str, key: Key, timeout: float | None) -> dict[str, bytearray]:
+def received_from(place: str, key: Key, timeout: float | None) -> dict[str, bytearray]:
     """What a replica offers at this place.
 
     Raises:

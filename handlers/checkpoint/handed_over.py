@@ -9,11 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ...engine import State
-from ..checkpoint.directory import write_checkpoint
-from ..checkpoint.format import Manifest, Payload, installed_versions
-from ..checkpoint.load import resume
-from ..checkpoint.save import streamed, take_part, take_run
-from ..checkpoint.sharding import Layout
+from .directory import write_checkpoint
+from .format import Manifest, Payload, installed_versions
+from .load import resume
+from .save import streamed, take_part, take_run
+from .sharding import Layout
 
 IN_MEMORY = "/dev/shm"
 
