@@ -32,8 +32,6 @@ class Place:
     """Where the connections of a run are kept; never saved."""
 
     replica: Replica | None = None
-    versions: list[tuple[Any, int]] | None = None
-    """The buffers of the run's modules, and how often each was written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +203,7 @@ class Replicas:
         return shards.step(total, letters)
 
     def _result(self, state: State[Any, Any], shards: Shards) -> Result:
-        replica, place = self._replica(state), state.recall(self, Place, saved=False)
+        replica = self._replica(state)
         buffers = buffers_in_training(state.engine.objects.values())
         for _ in range(MOST):
             try:

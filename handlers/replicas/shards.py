@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from ...engine import State
-from ...engine.outputs import Output
 from ...engine.state import seed_all, seed_of
-from ...engine.supervised import map_tensors
+from ...engine.supervised import Output, map_tensors
 from ...engine.update import Update, parameters_of
 from .sums import Node, flat
 

@@ -147,7 +147,7 @@ class Group:
             Lost: A replica has gone.
         """
         if self._group is None:
-            return sum_over((0, shards), lambda node: own.get(node))
+            return sum_over((0, shards), own.get)
         count, owners = self.count, [dealt(shards, i, self.count) for i in range(self.count)]
         width = -(-length // count)
         sent = torch.zeros(count, len(own), width, dtype=dtype)
@@ -164,7 +164,7 @@ class Group:
         rows = got.view(-1, width)
         nodes = [node for each in owners for node in each]
         parts = {node: rows[place] for place, node in enumerate(nodes)}
-        whole = self._gathered(sum_over((0, shards), lambda node: parts.get(node)))
+        whole = self._gathered(sum_over((0, shards), parts.get))
         return torch.cat(whole)[:length]
 
     def _gathered(self, own: Tensor) -> list[Tensor]:

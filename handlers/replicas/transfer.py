@@ -39,7 +39,7 @@ class Shelf:
         Thread(target=self._listen, name="replicas", daemon=True).start()
 
     def offer(self, key: Key, make: Callable[[], Parts]) -> None:
-        """Give what `make` makes to whoever asks for this key, instead of older offers of a kind."""
+        """Give what `make` makes to whoever asks for it, and no older offer of this kind."""
         with self._changed:
             for old in [old for old in self._offers if old[0] == key[0]]:
                 del self._offers[old]
