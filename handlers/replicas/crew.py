@@ -117,6 +117,7 @@ class Crew:
             ConnectionError: The lighthouse has gone.
             ValueError: Another replica has other settings.
         """
+        end = time.monotonic() + self._timeout
         while True:
             try:
                 found = self._client.quorum(
@@ -131,13 +132,16 @@ class Crew:
                 )
                 break
             except TimeoutError:
+                end = time.monotonic() + self._timeout
                 logger.warning(
                     "this replica has waited %g s for others: the lighthouse needs more of them, "
                     "or some are still at work",
                     self._timeout,
                 )
-            except RuntimeError as error:
-                raise self._gone(error) from error
+            except RuntimeError as error:  # it may be starting again
+                if time.monotonic() > end:
+                    raise self._gone(error) from error
+                time.sleep(BEAT)
         members = tuple(Member(**each.data) for each in found.participants)
         if odd := [each for each in members if each.shards != own.shards]:
             raise ValueError(
