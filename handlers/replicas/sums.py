@@ -129,7 +129,7 @@ class Group:
         while True:
             sent = len(content).to_bytes(8, "little") + content[: size - 8]
             found = self._gathered(torch.frombuffer(bytearray(sent.ljust(size)), dtype=torch.uint8))
-            texts = [bytes(each.tolist()) for each in found]
+            texts = [each.numpy().tobytes() for each in found]
             longest = 8 + max(int.from_bytes(each[:8], "little") for each in texts)
             if longest <= size:
                 return [_of_letter(each) for each in texts]

@@ -58,7 +58,8 @@ def train(processes, lighthouse, tmp_path):
                 if code == 0:
                     said[number] = json.loads(output.splitlines()[-1])
                 else:
-                    assert code == -9 and not killed, errors[-4000:]
+                    assert not killed, errors[-4000:]
+                    assert code == -9, errors[-4000:]
                     killed += 1
                     if again:
                         running[number] = start(number)

@@ -1,4 +1,4 @@
-"""One replica of a small run: the address of the lighthouse, a folder, its name, how many there are.
+"""One replica of a small run, by the lighthouse, a folder, its name and how many there are.
 
 It may kill itself: `--kill PLACE ITERATION`.
 """
