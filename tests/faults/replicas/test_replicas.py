@@ -135,6 +135,31 @@ def test_a_run_whose_replicas_are_all_killed_resumes_from_its_checkpoint(
     check(train(2), alone, tmp_path, 2)
 
 
+ODD = """
+    import sys, torch
+    from torch import nn
+    from camshaft import supervised
+    from camshaft.handlers import Replicas
+
+    what = sys.argv[2]
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4) if what == "norm" else nn.Tanh())
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
+    engine.add(Replicas(sys.argv[1], shards=2))
+    batch = torch.ones(4, 4), torch.ones(4, 4)
+    if what == "names":
+        batch = {"input": batch[0], "labels": batch[1], "names": ["a", "b", "c", "d"]}
+    engine.run([batch], max_epochs=1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "said"), [("norm", "Take GroupNorm"), ("names", "needs tensors of one length")]
+)
+def test_what_would_depend_on_who_computes_a_shard_is_refused(processes, lighthouse, what, said):
+    assert said in processes.run(ODD, lighthouse, what, code=1).stderr
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_replicas_killed_at_random_lose_nothing(train, alone, tmp_path):
