@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .crew import Crew, Member, Point, Quorum
-from .shards import Letter, Shards, trained_by
+from .shards import Letter, ShardedBatch, trained_by
 from .sums import Group, dealt, sum_over
 from .transfer import Lost, Parts, Shelf, received_from
 
@@ -124,7 +124,7 @@ class Replica:
         """Offer the run no longer."""
         self._shelf.withdraw("run")
 
-    def compute(self, shards: Shards) -> Result:
+    def compute(self, shards: ShardedBatch) -> Result:
         """The sums over all shards of a batch, of which this replica computes some.
 
         Raises:

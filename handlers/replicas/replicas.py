@@ -16,7 +16,7 @@ from ..checkpoint import Checkpoint, put_run, run_as_bytes
 from ..checkpoint.load import settings_of, settings_of_steps
 from .crew import lighthouses
 from .replica import MOST, Replica, Result
-from .shards import Shards
+from .shards import ShardedBatch
 from .transfer import Lost
 
 logger = logging.getLogger("camshaft")
@@ -28,7 +28,7 @@ WRITERS = ("Journal", "Export", "Mirror", "RayReport")
 
 
 @dataclass(eq=False)
-class Place:
+class Connections:
     """Where the connections of a run are kept; never saved."""
 
     replica: Replica | None = None
@@ -144,7 +144,7 @@ class Replicas:
 
     def join(self, state: State[Any, Any]) -> None:
         """Get the run from other replicas, or begin it."""
-        place = state.recall(self, Place, saved=False)
+        place = state.recall(self, Connections, saved=False)
         replica = place.replica = Replica(self.lighthouse, self.shards, self.address, self.timeout)
         control, engine = state.control, state.engine
         limit = {"max_batches": control.max_batches}
@@ -193,7 +193,7 @@ class Replicas:
     ) -> Any:
         """Compute a step together, again and again until nobody is lost in it."""
         (update,) = self._updates(state)
-        shards = Shards.of(update, process, state, batch, self.shards)
+        shards = ShardedBatch.of(update, process, state, batch, self.shards)
         rng = capture_generators()
         try:
             total, letters = self._result(state, shards)
@@ -202,7 +202,7 @@ class Replicas:
         self._replica(state).offer_step(state.iteration, (total, letters))
         return shards.step(total, letters)
 
-    def _result(self, state: State[Any, Any], shards: Shards) -> Result:
+    def _result(self, state: State[Any, Any], shards: ShardedBatch) -> Result:
         replica = self._replica(state)
         buffers = buffers_in_training(state.engine.objects.values())
         for _ in range(MOST):
@@ -238,7 +238,7 @@ class Replicas:
         Raises:
             RuntimeError: It has gone before.
         """
-        place = state.recall(self, Place, saved=False)
+        place = state.recall(self, Connections, saved=False)
         state.control.at_commit = None
         if (replica := place.replica) is None:
             return
@@ -264,7 +264,7 @@ class Replicas:
             state.save("another replica was lost")  # it may have been lost while it saved
 
     def _replica(self, state: State[Any, Any]) -> Replica:
-        replica = state.recall(self, Place, saved=False).replica
+        replica = state.recall(self, Connections, saved=False).replica
         assert replica is not None  # it is there from LOADING to CLOSED
         return replica
 

@@ -13,14 +13,14 @@ from ...engine import State
 from ...engine.state import seed_all, seed_of
 from ...engine.supervised import Output, map_tensors
 from ...engine.update import Update, parameters_of
-from .sums import Node, flat
+from .sums import Node, in_a_row
 
 Letter = dict[str, Any]
 """What there is to know of a shard besides its gradients, as plain values."""
 
 
 @dataclass(eq=False)
-class Shards:
+class ShardedBatch:
     """The pieces of one batch, and what the process function makes of them."""
 
     update: Update
@@ -41,7 +41,7 @@ class Shards:
         state: State[Any, Any],
         batch: Any,
         most: int,
-    ) -> Shards:
+    ) -> ShardedBatch:
         """Cut a batch into `most` pieces, or into its samples if those are fewer.
 
         Raises:
@@ -93,7 +93,7 @@ class Shards:
             "samples": _samples_of(output),
         }  # fmt: skip
         state.metrics.load_state_dict(metrics)  # writes count, and others compute other shards
-        found = flat([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+        found = in_a_row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
         self.clear()
         return found
 

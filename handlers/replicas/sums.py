@@ -74,7 +74,7 @@ class Group:
         Both listen at this address alone.
         """
         self._dist: Any = import_module("torch.distributed")
-        self._gloo: Any = import_module("torch._C._distributed_c10d").ProcessGroupGloo
+        self._c10d: Any = import_module("torch._C._distributed_c10d")
         self._address, self._limit = address, timedelta(seconds=timeout)
         listening = socket.create_server((address, 0))
         port = listening.getsockname()[1]
@@ -99,13 +99,13 @@ class Group:
         self.abort()
         if count > 1:
             host, _, port = store.rpartition(":")
-            options = self._gloo._Options()
-            options._devices = [self._gloo.create_device(hostname=self._address)]
+            options = self._c10d.ProcessGroupGloo._Options()
+            options._devices = [self._c10d.ProcessGroupGloo.create_device(hostname=self._address)]
             options._timeout = self._limit
             try:
                 found = self._dist.TCPStore(host, int(port), None, False, self._limit)
                 found = self._dist.PrefixStore(key, found)
-                self._group = self._gloo(found, index, count, options)
+                self._group = self._c10d.ProcessGroupGloo(found, index, count, options)
             except RuntimeError as error:
                 raise Lost(f"a replica has gone before the step: {error}") from error
         self._key = key
@@ -158,7 +158,7 @@ class Group:
         got = torch.empty(sum(sizes), dtype=dtype)
         self._wait(
             lambda group: group.alltoall_base(
-                got, sent.view(-1), sizes, [len(own) * width] * count, _options("AllToAllOptions")
+                got, sent.view(-1), sizes, [len(own) * width] * count, self._c10d.AllToAllOptions()
             )
         )
         rows = got.view(-1, width)
@@ -169,7 +169,7 @@ class Group:
 
     def _gathered(self, own: Tensor) -> list[Tensor]:
         found = [torch.empty_like(own) for _ in range(self.count)]
-        self._wait(lambda group: group.allgather([found], [own], _options("AllgatherOptions")))
+        self._wait(lambda group: group.allgather([found], [own], self._c10d.AllgatherOptions()))
         return found
 
     def _wait(self, send: Callable[[Any], Any]) -> None:
@@ -179,15 +179,11 @@ class Group:
             raise Lost(f"a replica has gone in the step: {error}") from error
 
 
-def _options(name: str) -> Any:
-    return getattr(import_module("torch._C._distributed_c10d"), name)()
-
-
 def _of_letter(content: bytes) -> Any:
     size = int.from_bytes(content[:8], "little")
     return json.loads(content[8 : 8 + size])
 
 
-def flat(tensors: Sequence[Tensor]) -> Tensor:
+def in_a_row(tensors: Sequence[Tensor]) -> Tensor:
     """The elements of tensors of one type, one after the other, on the CPU."""
     return torch.cat([each.detach().reshape(-1) for each in tensors]).cpu()

@@ -13,6 +13,8 @@ from typing import Any
 LONGEST = 2**24
 """The most bytes of a header: the names and sizes of what follows."""
 BLOCK = 2**20
+ALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
+"""After 10 s of silence, three questions whether the other machine is there, 5 s apart."""
 
 Key = tuple[str, int]
 """What is offered, such as the run, and the iteration that it is of."""
@@ -97,6 +99,9 @@ def received_from(place: str, key: Key, timeout: float | None) -> dict[str, byte
     host, _, port = place.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=timeout) as connection:
+            for option, value in ALIVE:  # a machine that is switched off closes no connection
+                connection.setsockopt(socket.IPPROTO_TCP, option, value)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             _send_header(connection, json.dumps(key).encode())
             header = json.loads(_received_header(connection))
             found = {str(name): _received(connection, int(size)) for name, size, _ in header}

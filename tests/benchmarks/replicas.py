@@ -1,6 +1,6 @@
 """What a step costs with `Replicas`, as a ratio to the same step without, where nothing fails.
 
-`python tests/benchmarks/replicas.py` starts a lighthouse and one or two replicas of one thread each.
+`python tests/benchmarks/replicas.py` starts a lighthouse and one or two replicas of a thread each.
 They take turns with a run without `Replicas`; a figure is the median of the steps.
 """
 
