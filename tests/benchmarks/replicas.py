@@ -19,7 +19,7 @@ from torch import nn
 from camshaft import Events, supervised
 from camshaft.handlers import Replicas
 
-WIDTH, BATCH, STEPS = 1024, 256, 60
+WIDTH, BATCH, STEPS = 1024, 256, 40
 
 
 def seconds_a_step(lighthouse=None, shards=1, *, wait=lambda: None):
