@@ -89,7 +89,7 @@ class Replica:
         self._group.connect(self.now.key, working[0].store, self.now.index, len(working))
 
     def failed(self, error: Lost) -> None:
-        """Disconnect, since a replica has gone; the next quorum gives all of them new connections."""
+        """Disconnect, since a replica has gone; the next quorum gives all new connections."""
         logger.warning("%s; tried again with the replicas that are left", error)
         self._group.abort()
         self._own = replace(self._own, failures=self._own.failures + 1)
