@@ -223,6 +223,8 @@ class Loop(Generic[Batch, Output]):
     def _iterate(self, batches: Iterator[Batch]) -> bool:
         """Process the batches; False if a handler ended the run or the epoch early."""
         process, state, metrics = self.process, self.state, self.state.metrics
+        if (around := self.engine.around) is not None:
+            process = partial(around, process)
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
@@ -236,7 +238,7 @@ class Loop(Generic[Batch, Output]):
             try:
                 state.output = process(state, batch)
             except BaseException as error:
-                explain(error, f"in the process function {label(process)}", state)
+                explain(error, f"in the process function {label(self.process)}", state)
                 raise
             if iteration >= completed.due:
                 completed.fire(state, iteration)
@@ -255,6 +257,9 @@ class Loop(Generic[Batch, Output]):
         self.postponed = 0
         if self.stops is not None and control.in_epoch:
             self._meet(self.stops)
+        if (meet := control.at_commit) is not None:
+            control.at_commit = None
+            meet(state, self._leave)
         if control.saves:
             if self.feed.is_open:
                 self._leave()

@@ -62,6 +62,7 @@ from .preemption import StopOnSignal as StopOnSignal
 from .profile import Profile as Profile
 from .progress_bar import ProgressBar as ProgressBar
 from .ray import RayReport as RayReport
+from .replicas import Replicas as Replicas
 from .restore_best import RestoreBest as RestoreBest
 from .schedules import LRSchedule as LRSchedule
 from .search import LRCurve as LRCurve

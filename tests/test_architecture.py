@@ -40,6 +40,7 @@ ONE_FILE_KNOWS = {
     "yaml": ["handlers/configs/run_config.py"],
     "optuna": [],  # as handlers/search/optuna_pruning.py
     "ray": [],  # and handlers/ray/report.py do
+    "torchft": [],  # as does handlers/replicas/crew.py
     "accelerate": [],  # what it and Fabric have prepared is known by its class
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along

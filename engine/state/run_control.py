@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +169,11 @@ class RunControl:
     """The engine, while it runs."""
     moments: Moments | None = None
     """The moments of this run by event, while it runs."""
+    at_commit: Callable[[State[Any, Any], Callable[[], None]], None] | None = None
+    """Called once at the next commit point, before a save; its second argument stores the states
+    of the random generators, so that the state of the run is whole."""
+    writes: bool = True
+    """False while another process writes the files of this run, as one of its replicas does."""
     has_told_non_finite: bool = False
     """True after the warning of a loss that is not finite."""
     began: float = 0.0

@@ -106,7 +106,8 @@ class MicroBatch:
         _, weight, _ = by_share(state.share, loss, weight)
         window = step.windows[update]
         window.add(loss, weight)
-        if window.calls >= update.accumulate or state.is_last_batch:
+        is_whole = window.calls >= update.accumulate or state.is_last_batch
+        if is_whole and not window.is_held:
             update.close(state)
         if step.check is not None:
             step.check.accept(update)

@@ -213,6 +213,7 @@ class Update:
         window = window or self.open(state)
         window.add(loss, weight, closure if self.needs_closure else None)
         is_whole = window.calls >= self.accumulate or state.is_last_batch
+        is_whole = is_whole and not window.is_held
         if is_whole and window.weight is not None and not self.averages_at_close:
             window.count_targets(window.weight)  # while the backward pass goes on
         if loss is not None:
@@ -310,7 +311,8 @@ class Update:
         is_again, self._met_at = self._met_at == state.iteration, 0
         has_last = state.epoch_length is not None or state.max_iterations is not None
         # A window is this run's own; the iteration may be that of a run that failed.
-        if is_again and has_last and self in state.step_under_way.windows:
+        window = state.step_under_way.windows.get(self)
+        if is_again and has_last and window is not None and not window.is_held:
             warn(
                 f"an iteration calls Update(accumulate={self.accumulate}) several times, and in "
                 "the last batch of an epoch each call is a step, since no other batch follows. "

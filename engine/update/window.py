@@ -42,6 +42,8 @@ class Window:
     loss: Tensor | float = 0.0
     """The sum of the losses, for an optimizer with a closure."""
     closures: list[Closure] = field(default_factory=list)
+    is_held: bool = False
+    """True if no micro-batch closes it, since whoever has opened it does."""
     is_evaluated: bool = False
     """True once the optimizer's closure has returned the existing loss."""
     targets: Callable[[], Tensor | float] | None = None

@@ -172,7 +172,8 @@ class Checkpoint(EvaluatesSaved):
             BlockingIOError: Another run writes to it.
         """
         sys.audit("camshaft.Checkpoint.open", self, state)  # for `camshaft prove`
-        self._recorder(state).open()
+        if state.control.writes:  # else another replica holds the lock; a save opens
+            self._recorder(state).open()
         if (local := self._recorder(state).local) is not None:
             local.open()
 

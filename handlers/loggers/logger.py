@@ -68,6 +68,8 @@ class LogsRows(ABC):
 
         bookmark = state.recall(self, Bookmark)
         bookmark.open(state)
+        if not state.control.writes:
+            return
         name, place = state.engine.name_of(self), partial(bookmark.place, state)
         delivery = (Background if self.background else Direct)(name, self.writer, place)
         delivery.open()
@@ -78,16 +80,17 @@ class LogsRows(ABC):
 
     def write(self, state: State[Any, Any]) -> None:
         """Write what is new."""
-        log = state.recall(self, OpenLog, saved=False)
-        if delivery := log.delivery:
-            bookmark = state.recall(self, Bookmark)
+        log, bookmark = state.recall(self, OpenLog, saved=False), state.recall(self, Bookmark)
+        if not state.control.writes:  # another replica writes them
+            bookmark.next_rows(state, bookmark.number, self.shown)
+        elif delivery := self._delivery(state):
             if log.is_first:
                 warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.warned)
             delivery.write(bookmark.next_rows(state, delivery.written, self.shown))
 
     def sync(self, state: State[Any, Any]) -> None:
         """Make all rows survive a crash, including rows that could not be written before."""
-        if delivery := state.recall(self, OpenLog, saved=False).delivery:
+        if delivery := self._delivery(state):
             delivery.sync()
 
     def end(self, state: State[Any, Any]) -> None:
@@ -101,6 +104,13 @@ class LogsRows(ABC):
         if delivery := log.delivery:
             log.delivery = None
             delivery.close()
+
+    def _delivery(self, state: State[Any, Any]) -> Direct | Background | None:
+        """What delivers the rows; it is opened here where this process takes the log over."""
+        log = state.recall(self, OpenLog, saved=False)
+        if log.delivery is None and state.control.writes:
+            self.open_log(state)
+        return log.delivery
 
 
 def warn_of_unshown(

@@ -1,0 +1,189 @@
+"""A step in shards: a batch is cut, and the process function is called with each piece."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, is_dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...engine import State
+from ...engine.state import seed_all, seed_of
+from ...engine.supervised import Output, map_tensors
+from ...engine.update import Update, parameters_of
+from .sums import Node, in_a_row
+
+Letter = dict[str, Any]
+"""What there is to know of a shard besides its gradients, as plain values."""
+
+
+@dataclass(eq=False)
+class ShardedBatch:
+    """The pieces of one batch, and what the process function makes of them."""
+
+    update: Update
+    process: Callable[[State[Any, Any], Any], Any]
+    state: State[Any, Any]
+    batch: Any
+    edges: list[int]
+    """The samples at which the batch is cut."""
+    seed: int
+    """The random numbers of a shard depend on this, the iteration and the shard alone."""
+    letters: dict[int, Letter] = field(default_factory=dict[int, Letter])
+
+    @classmethod
+    def of(
+        cls,
+        update: Update,
+        process: Callable[[State[Any, Any], Any], Any],
+        state: State[Any, Any],
+        batch: Any,
+        most: int,
+    ) -> ShardedBatch:
+        """Cut a batch into `most` pieces, or into its samples if those are fewer.
+
+        Raises:
+            TypeError: It holds something else than tensors with one row for each sample.
+        """
+        position = state.control.position
+        assert position is not None  # the batch is of a pass
+        samples = _samples(batch)
+        count = min(most, samples)
+        edges = [number * samples // count for number in range(count + 1)]
+        return cls(update, process, state, batch, edges, position.seed)
+
+    @property
+    def count(self) -> int:
+        """The number of shards."""
+        return len(self.edges) - 1
+
+    def share(self, shard: int) -> float:
+        """The part of all samples that is in a shard."""
+        return (self.edges[shard + 1] - self.edges[shard]) / self.edges[-1]
+
+    def leaf(self, node: Node) -> Tensor | None:
+        """The gradients of one shard, of all parameters in a row; None for several shards."""
+        if node[1] - node[0] > 1:
+            return None
+        shard, state, update = node[0], self.state, self.update
+        begin, end = self.edges[shard], self.edges[shard + 1]
+        piece = map_tensors(self.batch, lambda tensor: tensor[begin:end])
+        seed_all(seed_of(self.seed, state.iteration, shard))
+        window = update.open(state)
+        window.is_held, state.share = True, self.share(shard)
+        metrics = state.metrics.state_dict()
+        try:
+            output = self.process(state, piece)
+        finally:
+            state.share = 1.0
+            state.step_under_way.windows.pop(update, None)
+        if window.calls != 1:
+            raise RuntimeError(
+                f"the process function called its Update {window.calls} times for one batch; with "
+                "Replicas it does so once: `update(state, loss)`"
+            )
+        parameters = trained_by(update)
+        idle = [n for n, each in enumerate(parameters) if each.grad is None]
+        weight = None if window.weight is None else float(window.weight)
+        self.letters[shard] = {
+            "idle": idle, "weight": weight, "count": window.count,
+            "metrics": _numbers(state.metrics.since(metrics["writes"])),
+            "samples": _samples_of(output),
+        }  # fmt: skip
+        state.metrics.load_state_dict(metrics)  # writes count, and others compute other shards
+        found = in_a_row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+        self.clear()
+        return found
+
+    def clear(self) -> None:
+        """Drop gradients, and let the check of gradients know that this is meant."""
+        for each in trained_by(self.update):
+            each.grad = None
+        if (check := self.state.step_under_way.check) is not None:
+            check.accept(self.update)
+
+    def step(self, total: Tensor, letters: dict[int, Letter]) -> Output | None:
+        """Take the step with the sums over all shards; the output of the whole batch."""
+        state, update, rows = self.state, self.update, [letters[i] for i in range(self.count)]
+        counted = [each["count"] for each in rows]
+        weights = [each["weight"] for each in rows if each["count"]]
+        mixed = None in weights and any(each is not None for each in weights)
+        if mixed:
+            raise ValueError("some shards of a batch have a weight= and some have none")
+        is_sum = bool(weights) and weights[0] is not None
+        shares = [each["weight"] or 0.0 for each in rows] if is_sum else self._shares(counted)
+        self._note_metrics(rows, shares)
+        window = update.open(state)
+        window.is_held, window.calls, window.count = True, 1, int(any(counted))
+        window.weight = sum(shares) if is_sum else None
+        _give(trained_by(update), total, set.intersection(*(set(e["idle"]) for e in rows)))
+        if (check := state.step_under_way.check) is not None:
+            check.accept(update)
+        update.close(state)
+        if any(each["samples"] is None for each in rows):
+            return None
+        samples = sum(each["samples"] for each in rows)
+        loss = state.metrics["loss"] if any(counted) and "loss" in state.metrics else None
+        return Output(loss, None, None, window.weight, samples)
+
+    def _shares(self, counted: list[int]) -> list[float]:
+        return [self.share(i) if has_loss else 0.0 for i, has_loss in enumerate(counted)]
+
+    def _note_metrics(self, rows: list[Letter], shares: list[float]) -> None:
+        """Write the mean of each number that the process function wrote, in order of the shards."""
+        metrics = self.state.metrics
+        for name in dict.fromkeys(name for each in rows for name in each["metrics"]):
+            has = [i for i, each in enumerate(rows) if name in each["metrics"]]
+            total = sum(shares[i] for i in has) or 1.0
+            mean = sum(rows[i]["metrics"][name] * shares[i] for i in has) / total
+            metrics.replace(name, torch.tensor(mean, dtype=torch.float64))
+
+
+def trained_by(update: Update) -> list[Tensor]:
+    """The parameters that an update trains."""
+    return [each for each in parameters_of(update.optimizer) if each.requires_grad]
+
+
+def _give(parameters: list[Tensor], total: Tensor, idle: set[int]) -> None:
+    """Give each parameter its gradient out of the row of all."""
+    rows = total.clone().split([each.numel() for each in parameters])  # handlers change them
+    for number, (parameter, row) in enumerate(zip(parameters, rows, strict=True)):
+        if number not in idle:
+            parameter.grad = row.view_as(parameter).to(parameter)
+
+
+def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    """Those metrics that are one number."""
+    found = {}
+    for name, value in metrics.items():
+        if isinstance(value, int | float) or (isinstance(value, Tensor) and value.numel() == 1):
+            found[name] = float(value)
+    return found
+
+
+def _samples(batch: Any) -> int:
+    leaves = list[Any]()
+    map_tensors(batch, leaves.append, is_leaf=_is_value)
+    lengths = {len(e) if isinstance(e, Tensor) and e.ndim else None for e in leaves}
+    if len(lengths) != 1 or None in lengths:
+        kinds = sorted({type(each).__name__ for each in leaves})
+        raise TypeError(
+            "Replicas cuts each batch into shards, along the first dimension of its tensors: it "
+            f"needs tensors of one length and nothing else; this batch has {', '.join(kinds)} of "
+            f"the lengths {sorted(map(str, lengths))}. Let the loader's collate_fn make such a "
+            "batch, or a dict of tensors"
+        )
+    return int(lengths.pop() or 0)
+
+
+def _is_value(leaf: Any) -> bool:
+    return not (isinstance(leaf, list | tuple | Mapping) or is_dataclass(leaf))
+
+
+def _samples_of(output: Any) -> int | None:
+    if not isinstance(output, Output):
+        return None
+    target = output.target
+    return output.samples or (len(target) if isinstance(target, Tensor) and target.ndim else 1)

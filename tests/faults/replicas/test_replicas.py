@@ -1,0 +1,172 @@
+"""Replicas of one run, any of which are killed: the run is the one in which nothing was."""
+
+import json
+import random
+import time
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torchft")
+
+SCRIPT = Path(__file__).with_name("train.py")
+LIGHTHOUSE = """
+    import os, time
+    from torchft.coordination import LighthouseServer
+    server = LighthouseServer(
+        bind="127.0.0.1:0", min_replicas=1, join_timeout_ms=5000, quorum_tick_ms=10,
+        heartbeat_timeout_ms=700,
+    )
+    print("at", server.address().rsplit(":", 1)[1], flush=True)
+    for number in (1, 2):  # nobody reads what it tells of each quorum
+        os.dup2(os.open(os.devnull, os.O_WRONLY), number)
+    time.sleep(3600)
+"""
+LENGTH, SAMPLES, BATCH = 36, 75, 8
+
+
+@pytest.fixture(scope="module")
+def lighthouse(processes):
+    with processes.start(LIGHTHOUSE) as process:
+        words = next(line for line in process.stdout if line.startswith("at "))
+        yield f"http://127.0.0.1:{words.split()[1]}"
+        process.kill()
+
+
+@pytest.fixture
+def train(processes, lighthouse, tmp_path):
+    """Runs replicas to their end; one that is killed is started again. Gives what they print."""
+
+    def run(count, place="", at=0, who=0, *, again=True, folder=tmp_path):
+        folder.mkdir(exist_ok=True)
+        (folder / "run").mkdir(exist_ok=True)
+
+        def start(number, *arguments):
+            given = (lighthouse, folder / "run", f"r{number}", count, *arguments)
+            return processes.start(SCRIPT, *given)
+
+        kill = ("--kill", place, at) if place else ()
+        running = {n: start(n, *(kill if n == who else ())) for n in range(count)}
+        said, killed = {}, 0
+        while running:
+            for number, process in list(running.items()):
+                if (code := process.poll()) is None:
+                    continue
+                del running[number]
+                with process:
+                    output, errors = process.communicate()
+                if code == 0:
+                    said[number] = json.loads(output.splitlines()[-1])
+                else:
+                    assert not killed, errors[-4000:]
+                    assert code == -9, errors[-4000:]
+                    killed += 1
+                    if again:
+                        running[number] = start(number)
+            time.sleep(0.005)
+        return said
+
+    return run
+
+
+def rows_of(folder):
+    return [json.loads(line) for line in (folder / "run" / "rows.jsonl").read_text().splitlines()]
+
+
+def check_samples(folder, count):
+    """Whoever has made a step used the same samples, and an epoch uses each sample once."""
+    steps = {}
+    for path in folder.glob("samples.*"):
+        for line in path.read_text().splitlines():
+            iteration, samples = json.loads(line)
+            assert steps.setdefault(iteration, samples) == samples
+    assert sorted(steps) == [*range(1, LENGTH + 1)]
+    each = -(-SAMPLES // BATCH)
+    for begin in range(1, LENGTH - each + 2, each):
+        epoch = [sample for number in range(begin, begin + each) for sample in steps[number]]
+        assert sorted(epoch) == [*range(SAMPLES)]
+
+
+@pytest.fixture(scope="module")
+def alone(processes, lighthouse, tmp_path_factory):
+    """What one replica makes alone: the outcome, and its rows."""
+    folder = tmp_path_factory.mktemp("alone")
+    result = processes.run(SCRIPT, lighthouse, folder / "run", "r0", 1)
+    return json.loads(result.stdout.splitlines()[-1]), rows_of(folder)
+
+
+def check(said, alone, folder, count):
+    outcome, rows = alone
+    assert list(said.values()) == [outcome] * count
+    assert rows_of(folder) == rows
+    assert [row["iteration"] for row in rows] == [*range(1, LENGTH + 1)]
+    check_samples(folder, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["forward", "reduced", "commit", "row", "save", "join"])
+def test_a_run_with_a_lost_replica_is_the_run_of_one(train, alone, tmp_path, place):
+    who = int(place == "join")
+    check(train(2, place, 13, who), alone, tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_three_replicas_make_the_same_sums_and_lose_one(train, alone, tmp_path):
+    check(train(3, "forward", 11, 1), alone, tmp_path, 3)
+
+
+@pytest.mark.slow
+def test_a_run_whose_replicas_are_all_killed_resumes_from_its_checkpoint(
+    processes, lighthouse, train, alone, tmp_path
+):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    started = [
+        processes.start(SCRIPT, lighthouse, folder, f"r{n}", 2, "--pause", 0.02) for n in range(2)
+    ]
+    while not (folder / "rows.jsonl").exists() or len(rows_of(tmp_path)) < 17:
+        assert all(each.poll() is None for each in started)
+        time.sleep(0.01)
+    for each in started:
+        each.kill()
+    for each in started:
+        with each:
+            each.wait()
+    check(train(2), alone, tmp_path, 2)
+
+
+ODD = """
+    import sys, torch
+    from torch import nn
+    from camshaft import supervised
+    from camshaft.handlers import Replicas
+
+    what = sys.argv[2]
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4) if what == "norm" else nn.Tanh())
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
+    engine.add(Replicas(sys.argv[1], shards=2))
+    batch = torch.ones(4, 4), torch.ones(4, 4)
+    if what == "names":
+        batch = {"input": batch[0], "labels": batch[1], "names": ["a", "b", "c", "d"]}
+    engine.run([batch], max_epochs=1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("what", "said"), [("norm", "Take GroupNorm"), ("names", "needs tensors of one length")]
+)
+def test_what_would_depend_on_who_computes_a_shard_is_refused(processes, lighthouse, what, said):
+    assert said in processes.run(ODD, lighthouse, what, code=1).stderr
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_replicas_killed_at_random_lose_nothing(train, alone, tmp_path):
+    draw = random.Random(7)
+    places = ["any", "any", "forward", "reduced", "commit", "row", "save", "join"]
+    for number in range(100):
+        count, place = draw.choice([2, 3, 4]), draw.choice(places)
+        at, who = draw.randrange(2, LENGTH), draw.randrange(count)
+        said = train(count, place, at, who, folder=tmp_path / str(number))
+        check(said, alone, tmp_path / str(number), count)
