@@ -131,6 +131,11 @@ class Replicas:
                 f"{engine.name_of(early[0])} was added before Replicas, and would load its run "
                 "before it is known that others have it: engine.add(Replicas(...)) first"
             )
+        if disks := [each for each in handlers if isinstance(each, Checkpoint) and each.local]:
+            raise ValueError(
+                f"{engine.name_of(disks[0])} has local=, whose copies replicas do not need: a "
+                "replica that joins gets the run from another one. Leave local= out"
+            )
         if other := [each for each in handlers if type(each).__name__ in WRITERS]:
             raise ValueError(
                 f"{engine.name_of(other[0])} would write on each replica: beside Replicas, only "

@@ -106,7 +106,7 @@ class Hosts(Team):
     def tell(self, temporary: Path, manifest: Manifest) -> None:
         """On rank 0: give the manifest to the first rank of each other host."""
         for first in self.firsts[1:]:
-            ranks.leave(f"{temporary.name}-{first}", manifest.to_json())
+            ranks.leave(f"{temporary.name}-{first}", json.dumps(manifest.to_json()))
 
     def hear(self, temporary: Path) -> Manifest:
         """The manifest that rank 0 has written.
@@ -117,7 +117,7 @@ class Hosts(Team):
         letters = ranks.collected(f"{temporary.name}-{self.rank}", 1, self._is_over)
         if not letters:
             raise OSError(f"rank 0 has not told that all ranks have written {temporary}")
-        return Manifest.of_json(letters[0])
+        return Manifest.of_json(json.loads(letters[0]))
 
     def remove(self, temporary: Path, condemned: Collection[Path]) -> None:
         """Remove directories of this host."""

@@ -123,9 +123,9 @@ IMPORT_MUCH = {"Mirror", "Profile", "TensorBoard", "fetch", "report"}
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
-ELSEWHERE |= {"load_dcp", "run_config"}
+ELSEWHERE |= {"load_dcp", "run_config", "Local"}
 """Writes on a CUDA device only, writes to a stream, or reads what others here write; a config is
-written in the way of the `Journal` beside it."""
+written in the way of the `Journal` beside it, and `Local` in that of a `Checkpoint`."""
 
 
 def told_of_a_path():

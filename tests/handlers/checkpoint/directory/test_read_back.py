@@ -69,7 +69,8 @@ def test_what_is_written_is_what_is_read_or_nothing_is_left(tmp_path_factory, ma
     (found,), broken = scan(directory)
     assert (found.path, broken) == (saved.path, {})
     assert found.manifest.to_json() == saved.manifest.to_json()
-    assert next_number(directory) == found.manifest.number + 1
+    if found.manifest.number < LARGEST:
+        assert next_number(directory) == found.manifest.number + 1
 
 
 FILES = st.dictionaries(
