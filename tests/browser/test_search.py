@@ -62,7 +62,7 @@ ASKED = {
     "bf16": "guides/gpu",
     "torch.compile": "guides/compile",
     "use a gpu": "guides/gpu",
-    "hugging face models": "guides/hugging-face",
+    "hugging face models": "guides/hugging-face guides/models",
     "dataloader": "guides/data reference/data",
     "webdataset": "guides/streams",
     "sequence packing": "guides/text",
