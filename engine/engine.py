@@ -105,7 +105,7 @@ class Engine(Generic[Batch, Output]):
         self.rehearsal: Process[Batch, Any] | None = None
         """Replaces the process function in `simulate`: it only fires the same events."""
         self.around: Callable[[Process[Batch, Output], State[Any, Any], Any], Any] | None = None
-        """Called in training in the place of the process function, with that function before."""
+        """Called in training instead of the process function: with it, the state and the batch."""
         self.lent: dict[Any, dict[str, Any]] = {}
         """By module: the tensors with its own weights, while it holds another's by `using`."""
         self._evaluate = evaluate

@@ -223,7 +223,7 @@ class Loop(Generic[Batch, Output]):
     def _iterate(self, batches: Iterator[Batch]) -> bool:
         """Process the batches; False if a handler ended the run or the epoch early."""
         process, state, metrics = self.process, self.state, self.state.metrics
-        if (around := self.engine.around) is not None:
+        if (around := self.engine.around) is not None and self.moments.rehearsal is None:
             process = partial(around, process)
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]

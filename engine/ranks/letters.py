@@ -22,7 +22,10 @@ def leave(box: str, text: str) -> None:
 
     Raises:
         OSError: The ranks are no longer connected.
+        ValueError: The text has several lines, which would be taken for several letters.
     """
+    if "\n" in text:
+        raise ValueError("a letter is one line of text: leave several lines as json.dumps(text)")
     with _connected(f"rank {rank()} could not tell the others what it did"):
         store = default_store()
         store.append(f"camshaft/{box}", f"{text}\n")

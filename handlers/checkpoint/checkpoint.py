@@ -17,12 +17,7 @@ from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .export import Export
 from .format import Keep, latest
 from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
-from .local import (
-    Local,
-    LocalRecorder,
-    bring_newest,
-    refuse_other_run,
-)
+from .local import Local, LocalRecorder, bring_newest, refuse_other_run
 from .save import (
     Buffers,
     CheckpointMemory,
@@ -149,6 +144,11 @@ class Checkpoint(EvaluatesSaved):
             )
         if not isinstance(self.local, Local | None):
             raise TypeError(f"local={self.local!r}: needs Local('/a/disk/of/each/host', when=...)")
+        if self.local and Path(self.local.directory).resolve() == Path(self.directory).resolve():
+            raise ValueError(
+                f"Checkpoint({str(self.directory)!r}, local=Local(...)) names one directory twice: "
+                "local= needs another one, on a disk of each host"
+            )
         for word, names in (("override", self.override), ("reset", self.reset)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise TypeError(f"{word}={names!r}: needs a list of names, such as ['optimizer']")

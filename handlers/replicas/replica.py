@@ -132,13 +132,15 @@ class Replica:
             node: sum_over(node, shards.leaf) for node in dealt(count, group.index, group.count)
         }
         parameters = trained_by(shards.update)
-        said = [shards.state.iteration, shards.edges, [[*each.shape] for each in parameters]]
+        shapes = [[*each.shape] for each in parameters]
+        said = [shards.state.iteration, shards.edges, shapes, shards.checksum]
         letters = group.letters([said, list(shards.letters.items())])
         if odd := [each for each, _ in letters if each != said]:
             raise RuntimeError(
-                "the replicas compute different steps: iteration, edges of the shards and shapes "
-                f"of the parameters are {said} here and {odd[0]} there. Give all of them the same "
-                "script and the same data"
+                "the replicas compute different steps: iteration, edges of the shards, shapes of "
+                "the parameters and checksum of the batch's first, middle and last sample are "
+                f"{said} here and {odd[0]} there. Give all of them the same script and the same "
+                "data, in the same order"
             )
         length = sum(each.numel() for each in parameters)
         dtype = reduce(torch.promote_types, (each.dtype for each in parameters))

@@ -23,7 +23,7 @@ logger = logging.getLogger("camshaft")
 
 PATIENCE = 0.05
 """Seconds until a new replica asks again for the run."""
-WRITERS = ("Journal", "Export", "Mirror", "RayReport")
+WRITERS = ("Journal", "Export", "Mirror", "RayReport", "Profile", "RankLogs")
 """Handlers that write files and have not learned that another replica does."""
 
 

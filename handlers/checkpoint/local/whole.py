@@ -75,8 +75,7 @@ def bring_newest(
     reached = chosen(partial(_newest_shared, shared)) if everywhere else _latest(scan(shared)[0])
     run = _run_of(everywhere, reached, directory, is_wanted)
     tried = [each for each in everywhere if each.run == run]
-    found: list[int] = [each.start for each in tried]
-    starts: int = max([0, *found, *([reached.start] if reached else [])])
+    starts = max((each.start for each in [*tried, *([reached] if reached else [])]), default=0)
     if is_wanted:
         if len(tried) < len(everywhere):
             logger.warning("checkpoints of another run are passed over in %s", directory)

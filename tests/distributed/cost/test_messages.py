@@ -44,3 +44,8 @@ def test_a_fake_group_answers_as_if_all_ranks_were_alike(many):
 
 def test_alone_the_first_rank_has_gathered_its_own():
     assert ranks.gathered_at_first("mine") == ["mine"]
+
+
+def test_a_letter_of_several_lines_is_refused():
+    with pytest.raises(ValueError, match="one line of text"):
+        ranks.leave("box", "one\ntwo")

@@ -16,6 +16,7 @@ from camshaft.handlers import (
     ImageFiles,
     Journal,
     JSONLines,
+    Local,
     Mirror,
     Profile,
     RankLogs,
@@ -99,6 +100,9 @@ def predictions(directory, epochs):
 WRITERS = {
     "Checkpoint": lambda d, n: run(Checkpoint(d, resume=True, **SAVES), epochs=n),
     "Checkpoint(start_over)": lambda d, n: run(Checkpoint(d, start_over=True, **SAVES), epochs=n),
+    "Local": lambda d, n: run(
+        Checkpoint(d.with_name("shared"), resume=True, local=Local(d, when=EACH)), epochs=n
+    ),
     "Export": lambda d, n: run(Export(d, **SAVES), epochs=n),
     "Journal": handler(Journal),
     "JSONLines": handler(lambda d: JSONLines(d / "rows.jsonl", when=EACH)),
@@ -123,9 +127,9 @@ IMPORT_MUCH = {"Mirror", "Profile", "TensorBoard", "fetch", "report"}
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
-ELSEWHERE |= {"load_dcp", "run_config", "Local"}
+ELSEWHERE |= {"load_dcp", "run_config"}
 """Writes on a CUDA device only, writes to a stream, or reads what others here write; a config is
-written in the way of the `Journal` beside it, and `Local` in that of a `Checkpoint`."""
+written in the way of the `Journal` beside it."""
 
 
 def told_of_a_path():

@@ -170,3 +170,20 @@ def test_replicas_killed_at_random_lose_nothing(train, alone, tmp_path):
         at, who = draw.randrange(2, LENGTH), draw.randrange(count)
         said = train(count, place, at, who, folder=tmp_path / str(number))
         check(said, alone, tmp_path / str(number), count)
+
+
+@pytest.mark.slow
+def test_replicas_that_read_different_data_say_so_in_the_first_step(
+    processes, lighthouse, tmp_path
+):
+    (tmp_path / "run").mkdir()
+    said = [
+        processes.start(SCRIPT, lighthouse, tmp_path / "run", name, 2, *turned)
+        for name, turned in (("r0", ()), ("r1", ("--turned",)))
+    ]
+    for process in said:
+        with process:
+            result = process.result()
+        assert result.returncode == 1
+        assert "the replicas compute different steps" in result.stderr
+    assert not list((tmp_path / "run").glob("iteration-*"))

@@ -31,6 +31,7 @@ parser.add_argument("count", type=int)
 parser.add_argument("--kill", nargs=2, default=("", 0))
 parser.add_argument("--shards", type=int, default=6)
 parser.add_argument("--pause", type=float, default=0.0)
+parser.add_argument("--turned", action="store_true", help="read other data than the others")
 given = parser.parse_args()
 place, at = given.kill[0], int(given.kill[1])
 folder = Path(given.folder)
@@ -43,6 +44,8 @@ def die_at(here, iteration):
 
 class Rows(Dataset):
     inputs = torch.randn(SAMPLES, 6, generator=torch.Generator().manual_seed(1))
+    if given.turned:
+        inputs = inputs.flip(0)
 
     def __len__(self):
         return SAMPLES

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Update, supervised
-from camshaft.handlers import Checkpoint, Journal, Replicas
+from camshaft.handlers import Checkpoint, Journal, Local, Replicas
 from camshaft.handlers.replicas.sums import dealt, halves, sum_over
 
 pytest.importorskip("torchft")
@@ -53,6 +53,9 @@ def test_what_replicas_cannot_share_is_refused_before_the_run(tmp_path):
     engine = engine_of(nn.Linear(2, 1)).add(Checkpoint(tmp_path / "a"), replicas)
     with pytest.raises(ValueError, match="was added before Replicas"):
         engine.run(BATCHES, max_epochs=1)
+    local = Checkpoint(tmp_path / "a", local=Local(tmp_path / "c"))
+    with pytest.raises(ValueError, match="Leave local= out"):
+        engine_of(nn.Linear(2, 1)).add(replicas, local).run(BATCHES, max_epochs=1)
     engine = engine_of(nn.Linear(2, 1)).add(replicas, Journal(tmp_path / "b"))
     with pytest.raises(ValueError, match="would write on each replica"):
         engine.run(BATCHES, max_epochs=1)
@@ -76,3 +79,17 @@ def test_a_lighthouse_that_is_not_there_is_named():
     engine = engine_of(nn.Linear(2, 1)).add(Replicas("somewhere"))
     with pytest.raises(ValueError, match="needs its address"):
         engine.run(BATCHES, max_epochs=1)
+
+
+def test_a_simulation_needs_no_other_replica():
+    def plan(*handlers):
+        engine = engine_of(nn.Linear(2, 1)).add(*handlers)
+        return engine.simulate(max_epochs=2, epoch_length=2)
+
+    lines = str(plan(Replicas(NOWHERE))).splitlines()
+    own = [each for each in lines if "Replicas" not in each]
+    assert len(own) < len(lines)
+    assert [each for each in own if "iteration 0" not in each] == [
+        *("  Events.STARTED 1            Supervised.check_mode", "epoch 1, iteration 1"),
+        *("epoch 1, iteration 2", "epoch 2, iteration 3", "epoch 2, iteration 4"),
+    ]
