@@ -213,7 +213,11 @@ def test_a_browser_runs_nothing_of_them_asks_for_nothing_and_shows_them_as_they_
         page = open_page(path)
         page.evaluate("document.querySelectorAll('details').forEach(one => one.open = true)")
         page.evaluate("drawAll()")
-        for place in page.locator(".js-plotly-plot").all()[1:5]:
+        for place in page.locator("#settings .js-plotly-plot").all():  # of several runs
+            place.evaluate("place => Plotly.Fx.hover(place, [{curveNumber: 0, pointNumber: 0}])")
+            hovered = place.locator(".hoverlayer").text_content()
+            assert any(printable(name) in hovered for name in names), hovered
+        for place in page.locator("#charts .js-plotly-plot").all()[1:5]:
             place.evaluate("place => Plotly.Fx.hover(place, [{curveNumber: 0, pointNumber: 1}])")
             hovered = place.locator(".hoverlayer text").first.text_content()
             assert hovered in set(map(printable, names))
