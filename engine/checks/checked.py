@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any
@@ -93,7 +93,12 @@ def optimizers_of(things: Mapping[str, Any], handlers: Mapping[str, Any]) -> dic
         for name, each in (*things.items(), *handlers.items())
     }
     found = {id(each): (name, each) for name, each in (*owned.items(), *things.items())}
-    return {name: each for name, each in found.values() if hasattr(each, "param_groups")}
+    return {name: each for name, each in found.values() if _has_groups(each)}
+
+
+def _has_groups(thing: object) -> bool:
+    """True for an optimizer; a proxy, which has an attribute of any name, is none."""
+    return isinstance(getattr(thing, "param_groups", None), Sequence)
 
 
 def updated(optimizer: Any) -> Iterable[Any]:

@@ -71,4 +71,6 @@ def hooks_of(objects: Mapping[str, Any]) -> list[Any]:
 def is_module(thing: object) -> bool:
     """True for a module of torch."""
     # By its methods: this file must not import torch.
-    return callable(getattr(thing, "modules", None)) and hasattr(thing, "named_parameters")
+    return callable(getattr(type(thing), "modules", None)) and hasattr(
+        type(thing), "named_parameters"
+    )

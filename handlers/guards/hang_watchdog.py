@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import logging
+import os
+import signal
 import sys
 import time
 from contextlib import suppress
@@ -11,13 +13,17 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from os import PathLike
 from pathlib import Path
-from threading import Event, Thread
+from select import select
+from threading import Thread, current_thread, main_thread
 from typing import Any, ClassVar, TextIO
 
 from ...engine import Engine, Events, State, ranks
 from ..files import RemovedError, appending, refuse_removed
 
 logger = logging.getLogger("camshaft")
+
+QUIT = signal.SIGQUIT
+END = b"\0"  # no signal has this number
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +36,10 @@ class HangWatchdog:
     iteration costs nothing: a thread looks at the clocks ten times within `seconds`.
 
     On several ranks a warning says where all ranks are, those that are behind first.
+
+    To look without waiting, send SIGQUIT to the process of any rank: `kill -QUIT 1234` prints the
+    same, and the run continues. A script with a handler of its own for SIGQUIT keeps it, and so
+    does torchrun, which ends all ranks: do not send the signal to torchrun.
 
     A process has one such timer: of runs inside one another, the innermost that has a HangWatchdog
     uses it.
@@ -101,18 +111,33 @@ class ClockWatch:
             path = Path(settings.path)
             self._path = path.with_stem(f"{path.stem}-rank{ranks.rank()}")
             self._file = self._opened(self._path)
-        self._ended = Event()
+        self._woken, self._wake = os.pipe()
+        self._has_signal = False
         self._thread = Thread(target=self._look, name="HangWatchdog", daemon=True)
 
     def start(self) -> None:
         """Begin to look."""
+        os.set_blocking(self._wake, False)  # Python's handler of signals must not wait
+        if current_thread() is main_thread() and signal.getsignal(QUIT) is signal.SIG_DFL:
+            self._has_signal = True
+            if (other := signal.set_wakeup_fd(self._wake)) != -1:  # as in a notebook
+                signal.set_wakeup_fd(other)
+            signal.signal(QUIT, lambda *_: other == -1 or os.write(self._wake, bytes([QUIT])))
+            faulthandler.register(QUIT, self._file, chain=True)
         self._thread.start()
 
     def stop(self) -> None:
         """Look no longer."""
-        self._ended.set()
+        os.write(self._wake, END)
         if self._thread.is_alive():
             self._thread.join()
+        if self._has_signal:
+            faulthandler.unregister(QUIT)
+            signal.signal(QUIT, signal.SIG_DFL)
+            if (other := signal.set_wakeup_fd(-1)) != self._wake:
+                signal.set_wakeup_fd(other)
+        os.close(self._woken)
+        os.close(self._wake)
         faulthandler.cancel_dump_traceback_later()
         if self._file not in (sys.__stderr__, sys.stderr):
             self._file.close()
@@ -134,11 +159,21 @@ class ClockWatch:
                     "the stacks of all threads are in %s",
                     *(self._seconds, self.states[0].iteration, self._file.name),
                 )
-                if ranks.world_size() > 1:
-                    with suppress(RuntimeError, ValueError):  # the store has ended
-                        logger.warning("HangWatchdog: %s", ranks.stacks_of_all())
-            if self._ended.wait(self._seconds / 10):
+                self._tell_of_ranks()
+            woken, _, _ = select([self._woken], [], [], self._seconds / 10)
+            signals = os.read(self._woken, 1024) if woken else b""
+            if END in signals:
                 return
+            if QUIT in signals:
+                where = "SIGQUIT: iteration %d; the stacks of all threads are in %s"
+                logger.warning(where, self.states[-1].iteration, self._file.name)
+                self._tell_of_ranks()
+
+    @staticmethod
+    def _tell_of_ranks() -> None:
+        if ranks.world_size() > 1:
+            with suppress(RuntimeError, ValueError):  # the store has ended
+                logger.warning("HangWatchdog: %s", ranks.stacks_of_all())
 
     def _open_again_if_removed(self) -> None:
         if self._path is None:
@@ -149,6 +184,8 @@ class ClockWatch:
             with suppress(OSError):  # the next progress tries again
                 new = self._opened(self._path)
                 faulthandler.cancel_dump_traceback_later()  # it writes to the old file
+                if self._has_signal:
+                    faulthandler.register(QUIT, new, chain=True)
                 self._file.close()
                 self._file = new
                 logger.warning("HangWatchdog: %s", error)

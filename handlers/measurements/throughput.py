@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from socket import gethostname
 from time import perf_counter
 from typing import Any, Literal
 
@@ -11,6 +13,8 @@ import torch
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
 from ..common import AT_EACH_ROW, scalars
+
+logger = logging.getLogger("camshaft")
 
 Count = Callable[[Any], Any]
 PEAKS = {
@@ -39,6 +43,10 @@ class Throughput:
     - `"samples_per_second"`, `"tokens_per_second"`: of all ranks together.
     - `"flops_per_second"`, and `"mfu"`, the model FLOPs utilisation: the FLOPs of the model
       divided by the FLOPs that the devices can do in that time.
+    - On several ranks, `"data_time/slowest"`, `"data_time/median"`, `"data_time/fastest"` and
+      `"data_time/slowest_rank"`, and the same of `"step_time"`. A line of the log names the ranks
+      with their hosts. A step includes the wait for other ranks, so the rank with a long
+      `data_time` and a short `step_time` is the one that the others wait for.
 
     Validation, saves and other work between iterations are left out. This handler never waits for
     an accelerator: the host runs ahead of it, so the times are right over many iterations but not
@@ -120,17 +128,26 @@ class Throughput:
             clock.add("flops", self.flops(state.batch) if is_own else 0)
 
     def write(self, state: State[Any, Any]) -> None:
-        """Write the metrics since the last time, with one question to all ranks."""
+        """Write the metrics since the last time, with one question to all ranks.
+
+        On several ranks, they also say which rank is slow.
+        """
         clock = state.recall(self, Clock, saved=False)
         if not clock.iterations:
             return
         counts = scalars(clock.counts)
         if self.flops == "measure":
             counts["flops"] = counts["samples"] * (state.recall(self, Flops).per_sample or 0.0)
-        state.metrics["data_time"] = clock.data / clock.iterations
-        state.metrics["step_time"] = clock.step / clock.iterations
         own = {name: each / clock.seconds for name, each in counts.items()}
-        rates = ranks.summed(own, group=ranks.data_group())
+        times = {name: each / clock.iterations for name, each in clock.times.items()}
+        state.metrics.update(times)
+        reports = ranks.gathered(Report(gethostname(), times, own))
+        if len(reports) > 1:
+            state.metrics.update(compared(reports))
+        averaged = sorted(ranks.members(ranks.data_group()))  # others have the same batches
+        rates = dict[str, float]()
+        for name, rate in (pair for each in averaged for pair in reports[each].rates.items()):
+            rates[name] = rates.get(name, 0.0) + rate
         state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
         peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)
         if peak is not None and "flops" in rates:
@@ -161,6 +178,11 @@ class Clock:
         """The time of iterations and of waiting for their data."""
         return self.data + self.step
 
+    @property
+    def times(self) -> dict[str, float]:
+        """Both parts of it, by the names of their metrics."""
+        return {"data_time": self.data, "step_time": self.step}
+
     def add(self, name: str, number: Any) -> None:
         """Add to a count; tensors stay on their device."""
         self.counts[name] = self.counts.get(name, 0) + number
@@ -181,6 +203,33 @@ class Clock:
         counter, self.counter = self.counter, None
         counter.__exit__(None, None, None)
         return float(counter.get_total_flops())
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a rank tells the others: the times of an iteration, and counts per second."""
+
+    host: str
+    times: dict[str, float]
+    rates: dict[str, float]
+
+
+def compared(reports: Sequence[Report]) -> dict[str, float]:
+    """The slowest, the median and the fastest rank, as metrics; the log names them with hosts."""
+    metrics, texts = dict[str, float](), []
+    for name in reports[0].times:
+        order = sorted(range(len(reports)), key=lambda number: -reports[number].times[name])
+        chosen = {"slowest": order[0], "median": order[len(order) // 2], "fastest": order[-1]}
+        metrics |= {f"{name}/{word}": reports[n].times[name] for word, n in chosen.items()}
+        metrics[f"{name}/slowest_rank"] = order[0]
+        each = (
+            f"{word} {reports[n].times[name]:.3g} s (rank {n}, {reports[n].host})"
+            for word, n in chosen.items()
+        )
+        texts.append(f"{name}: {', '.join(each)}")
+    if ranks.rank() == 0:
+        logger.info("%s", "; ".join(texts))
+    return metrics
 
 
 @dataclass

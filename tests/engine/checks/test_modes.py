@@ -228,3 +228,15 @@ def test_a_step_of_code_without_a_module_trains():
     assert scope["step"].__module__ is None
     engine = Engine(scope["step"], scope["update"], objects={"model": model})
     assert engine.run(BATCHES, max_epochs=1).step == 3
+
+
+class Proxy:
+    """An object with an attribute of any name, as of a remote service."""
+
+    def __getattr__(self, name):
+        return Proxy() if not name.startswith("__") else super().__getattribute__(name)
+
+
+def test_a_proxy_that_the_step_reaches_is_taken_for_no_optimizer():
+    service = Proxy()
+    assert Engine(lambda state, batch: service.log).run([1, 2], max_epochs=1).iteration == 2

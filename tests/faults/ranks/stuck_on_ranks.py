@@ -12,6 +12,7 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from camshaft import Events, ranks, supervised
+from camshaft.engine.ranks.stacks import PLACE
 from camshaft.handlers import HangWatchdog
 
 
@@ -33,12 +34,26 @@ def dies():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def signals_the_other():
+    """Send SIGQUIT to the rank that waits, then wait until the note is written."""
+    store = dist.distributed_c10d._get_default_store()
+    os.kill(int(store.get("process of rank 0")), signal.SIGQUIT)
+    for _ in range(200):
+        time.sleep(0.1)
+        if store.check([PLACE]) and store.check([f"{PLACE}/{store.get(PLACE).decode()}/note"]):
+            return
+    raise TimeoutError("no note")
+
+
 def is_stuck(state):
     if state.iteration == 3 and ranks.rank() == 1:
         globals()[sys.argv[1]]()
 
 
-with ranks.process_group("gloo", timeout=4):
+with ranks.process_group("gloo", timeout=30 if "signals_the_other" in sys.argv else 4):
+    if ranks.rank() == 0:
+        store = dist.distributed_c10d._get_default_store()
+        store.set("process of rank 0", str(os.getpid()))
     model = DistributedDataParallel(torch.nn.Linear(2, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = supervised(model, optimizer, mse_loss, device="cpu")

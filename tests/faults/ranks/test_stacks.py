@@ -49,3 +49,13 @@ def test_a_hang_watchdog_writes_one_note_before_any_message_is_over_time(process
         text += stuck.result().stderr
     assert text.index("HangWatchdog: where 2 of 2 ranks are") < text.index("Timed out")
     assert "stuck_on_ranks.py" in text
+
+
+@pytest.mark.slow
+def test_a_signal_to_the_rank_that_waits_shows_all_ranks_and_the_run_continues(processes):
+    waiting, _ = processes.run_ranks(2, SCRIPT, "signals_the_other", 600)
+    note = waiting.stderr[waiting.stderr.index("where 2 of 2 ranks are") :]
+    behind, own = note.split("rank 1 (")[1].split("rank 0 (")
+    assert "signals_the_other: " in behind
+    assert "waits for other ranks in _engine_run_backward" in own
+    assert "Thread 0x" in waiting.stderr  # its own threads, from C

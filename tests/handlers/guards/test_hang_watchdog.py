@@ -1,6 +1,8 @@
 """Stacks of all threads, when a run makes no progress."""
 
 import logging
+import os
+import signal
 import time
 
 import pytest
@@ -57,3 +59,31 @@ def test_a_run_that_hangs_in_c_with_the_interpreter_held_is_ended_and_its_stacks
 def test_seconds_have_to_be_positive():
     with pytest.raises(ValueError, match=r"HangWatchdog\(seconds=0\)"):
         HangWatchdog(0)
+
+
+def test_a_signal_shows_the_stacks_and_the_run_continues(tmp_path, caplog):
+    def wait_for_the_note(state, batch):
+        if batch == 2:
+            os.kill(os.getpid(), signal.SIGQUIT)
+            for _ in range(100):
+                time.sleep(0 if "SIGQUIT: iteration 2" in caplog.text else 0.1)
+
+    engine = Engine(wait_for_the_note, HangWatchdog(path=tmp_path / "hang.txt"))
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        assert engine.run([1, 2, 3], max_epochs=1).iteration == 3
+    text = (tmp_path / "hang-rank0.txt").read_text()
+    assert text.count("wait_for_the_note") == 1
+    assert caplog.text.count("SIGQUIT") == 1
+    assert signal.getsignal(signal.SIGQUIT) is signal.SIG_DFL
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_script_keeps_its_own_handler_of_the_signal():
+    heard = []
+    before = signal.signal(signal.SIGQUIT, lambda *_: heard.append(True))
+    try:
+        engine = Engine(lambda state, batch: os.kill(os.getpid(), signal.SIGQUIT), HangWatchdog())
+        engine.run([1, 2], max_epochs=1)
+    finally:
+        signal.signal(signal.SIGQUIT, before)
+    assert heard == [True, True]

@@ -1,6 +1,8 @@
 """How fast a run is, and its floating-point operations; no test asks for a certain speed."""
 
 import time
+from pathlib import Path
+from socket import gethostname
 
 import pytest
 import torch
@@ -214,3 +216,11 @@ def test_a_forward_and_backward_pass_is_counted():
 )
 def test_the_peak_is_known_of_common_devices(name, peak):
     assert peak_of_device(name) == peak
+
+
+def test_several_ranks_say_which_one_is_slow_and_where_it_runs(processes):
+    script = Path(__file__).with_name("slow_on_ranks.py")
+    first, *others = processes.run_ranks(3, script)
+    line = f"data_time: slowest 1.5 s (rank 1, {gethostname()}), median 0.5 s (rank 0, "
+    assert line in first.stderr
+    assert "slowest" not in "".join(each.stderr for each in others)
