@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from select import select
 from threading import Thread, current_thread, main_thread
+from types import FrameType
 from typing import Any, ClassVar, TextIO
 
 from ...engine import Engine, Events, State, ranks
@@ -122,7 +123,12 @@ class ClockWatch:
             self._has_signal = True
             if (other := signal.set_wakeup_fd(self._wake)) != -1:  # as in a notebook
                 signal.set_wakeup_fd(other)
-            signal.signal(QUIT, lambda *_: other == -1 or os.write(self._wake, bytes([QUIT])))
+
+            def wake(number: int, _frame: FrameType | None) -> None:
+                if other != -1:  # its owner reads what Python writes there
+                    os.write(self._wake, bytes([number]))
+
+            signal.signal(QUIT, wake)
             faulthandler.register(QUIT, self._file, chain=True)
         self._thread.start()
 
