@@ -141,13 +141,10 @@ class Throughput:
         own = {name: each / clock.seconds for name, each in counts.items()}
         times = {name: each / clock.iterations for name, each in clock.times.items()}
         state.metrics.update(times)
-        reports = ranks.gathered(Report(gethostname(), times, own))
-        if len(reports) > 1:
-            state.metrics.update(compared(reports))
-        averaged = sorted(ranks.members(ranks.data_group()))  # others have the same batches
-        rates = dict[str, float]()
-        for name, rate in (pair for each in averaged for pair in reports[each].rates.items()):
-            rates[name] = rates.get(name, 0.0) + rate
+        speeds = ranks.gathered_at_first(Speed(gethostname(), times, own))
+        # Rank 0 answers, so that no other rank reads what thousands of ranks wrote.
+        rates, comparison = ranks.from_first(together(speeds) if speeds else ({}, {}))
+        state.metrics.update(comparison)
         state.metrics.update({f"{name}_per_second": rate for name, rate in rates.items() if rate})
         peak = self.peak_flops or (peak_of_device() if "flops" in rates else None)
         if peak is not None and "flops" in rates:
@@ -206,7 +203,7 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Report:
+class Speed:
     """What a rank tells the others: the times of an iteration, and counts per second."""
 
     host: str
@@ -214,21 +211,29 @@ class Report:
     rates: dict[str, float]
 
 
-def compared(reports: Sequence[Report]) -> dict[str, float]:
+def together(speeds: Sequence[Speed]) -> tuple[dict[str, float], dict[str, float]]:
+    """On rank 0: the counts per second of all ranks, and how the times of the ranks compare."""
+    averaged = sorted(ranks.members(ranks.data_group()))  # others have the same batches
+    rates = dict[str, float]()
+    for name, rate in (pair for number in averaged for pair in speeds[number].rates.items()):
+        rates[name] = rates.get(name, 0.0) + rate
+    return rates, compared(speeds) if len(speeds) > 1 else {}
+
+
+def compared(speeds: Sequence[Speed]) -> dict[str, float]:
     """The slowest, the median and the fastest rank, as metrics; the log names them with hosts."""
     metrics, texts = dict[str, float](), []
-    for name in reports[0].times:
-        order = sorted(range(len(reports)), key=lambda number: -reports[number].times[name])
+    for name in speeds[0].times:
+        order = sorted(range(len(speeds)), key=lambda number: -speeds[number].times[name])
         chosen = {"slowest": order[0], "median": order[len(order) // 2], "fastest": order[-1]}
-        metrics |= {f"{name}/{word}": reports[n].times[name] for word, n in chosen.items()}
+        metrics |= {f"{name}/{word}": speeds[n].times[name] for word, n in chosen.items()}
         metrics[f"{name}/slowest_rank"] = order[0]
         each = (
-            f"{word} {reports[n].times[name]:.3g} s (rank {n}, {reports[n].host})"
+            f"{word} {speeds[n].times[name]:.3g} s (rank {n}, {speeds[n].host})"
             for word, n in chosen.items()
         )
         texts.append(f"{name}: {', '.join(each)}")
-    if ranks.rank() == 0:
-        logger.info("%s", "; ".join(texts))
+    logger.info("%s", "; ".join(texts))
     return metrics
 
 
