@@ -1,4 +1,4 @@
-"""The pages of the examples, made of the scripts: the docstring is the text, and the code follows."""
+"""The pages of the examples, made of the scripts: the docstring is the text, the code follows."""
 
 import ast
 import re
