@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from gallery import example_page, example_pages
 from reference import reference_pages
 from search_index import LINE, add_words
 
@@ -109,7 +110,7 @@ def toml(value: Any) -> str:
 
 def front_matter(page: str, sources: dict[str, Path]) -> str:
     """What the generator is told of a page: whether it is searched, and the file to edit."""
-    about: dict[str, Any] = {"search": {"exclude": page in NOT_SEARCHED}}
+    about: dict[str, Any] = {"search": {"exclude": page in NOT_SEARCHED | example_pages().keys()}}
     if page == "index.md":
         about["hide"] = ["navigation", "toc"]  # the front page is wide
     if page in sources:
@@ -130,8 +131,10 @@ def stage(folder: Path) -> None:
     shutil.copytree(DOCS, folder / "pages", ignore=ignored)
     shutil.copytree(DOCS / "overrides", folder / "overrides")
     sources = pages()
-    places = {source.resolve(): page for page, source in sources.items()}
+    places = {source.resolve(): page for page, source in (sources | example_pages()).items()}
     texts = {page: moved(page, source, places) for page, source in sources.items()}
+    sources |= example_pages()
+    texts |= {page: example_page(source) for page, source in example_pages().items()}
     texts |= {f"reference/{name}": text for name, text in reference_pages().items()}
     for page, text in texts.items():
         path = folder / "pages" / page

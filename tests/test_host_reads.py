@@ -94,6 +94,7 @@ def handlers(path, optimizer):
     ]
 
 
+@pytest.mark.slow
 def test_500_iterations_logged_every_50_read_10_times_and_once_at_the_end(tmp_path):
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 3)

@@ -77,6 +77,7 @@ def test_the_metadata_of_both_distributions_pass_the_check_of_the_index(distribu
     assert result.stdout.count("PASSED") == 2
 
 
+@pytest.mark.slow
 def test_the_metadata_of_the_wheel_are_those_of_pyproject(wheel: Path):
     project = PYPROJECT["project"]
     with zipfile.ZipFile(wheel) as archive:

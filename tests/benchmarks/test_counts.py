@@ -194,6 +194,7 @@ def test_a_hundred_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, 
     assert of(10) == of(100)
 
 
+@pytest.mark.slow
 def test_the_import_loads_no_library_that_only_some_handlers_need():
     script = """if True:
         import sys, torch

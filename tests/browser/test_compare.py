@@ -287,7 +287,7 @@ def test_a_notebook_shows_the_page_in_a_frame(runs, open_page, tmp_path):
     (tmp_path / "notebook.html").write_text(f"<!doctype html><body>{shown}", encoding="utf-8")
     page = open_page(tmp_path / "notebook.html")
     frame = page.frames[1]
-    frame.wait_for_load_state()
+    frame.wait_for_function("typeof drawAll === 'function'")
     frame.evaluate("drawAll()")
     assert frame.locator(".js-plotly-plot").count() > 0
     assert frame.inner_text("h1") == "2 runs"

@@ -271,6 +271,7 @@ def test_images_and_histograms_are_there_and_a_slider_goes_through_the_run(
     page.screenshot(path=artefact("report-images"), full_page=True)
 
 
+@pytest.mark.slow
 def test_a_hostile_metric_is_text_and_nothing_of_it_runs(report, open_page, tmp_path):
     evil = "</script><img src=x onerror=alert(1)><b>"
     path = report(rows(tmp_path / "run", **{evil: 1, "<b>bold</b>": 2, "__proto__": 3}))

@@ -9,6 +9,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 pytest.importorskip("zensical", reason='needs pip install "camshaft[docs]"')
 
 ASKED = {
+    "examples": "examples/index",
+    "sample code": "examples/index",
     "multi gpu": "guides/ranks",
     "multiple gpus": "guides/ranks tutorials/ranks",
     "ddp": "guides/ranks",

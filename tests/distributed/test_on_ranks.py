@@ -103,6 +103,7 @@ def alone(processes, tmp_path_factory):
     return results(processes, tmp_path_factory.mktemp("alone"), 1)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "count", [2, pytest.param(3, marks=pytest.mark.slow), pytest.param(4, marks=pytest.mark.soak)]
 )

@@ -96,7 +96,10 @@ def run(directory, wrapping, build, epochs, names=False):
 @pytest.mark.parametrize(
     ("first", "second"),
     [
-        *(("plain", other) for other in WRAPPED),
+        *(
+            pytest.param("plain", other, marks=pytest.mark.slow if number else ())
+            for number, other in enumerate(WRAPPED)
+        ),
         *(pytest.param(other, "plain", marks=pytest.mark.slow) for other in WRAPPED),
     ],
 )

@@ -94,8 +94,11 @@ def answers(processes, environments):
         pytest.param(mvapich, marks=pytest.mark.slow),
         pytest.param(mpich, marks=pytest.mark.slow),
         slurm,
-        lambda rank: slurm(0, nodes=2) | torchrun(rank) | {"MASTER_ADDR": "localhost"},
-        lambda rank: slurm(0) | open_mpi(rank),
+        pytest.param(
+            lambda rank: slurm(0, nodes=2) | torchrun(rank) | {"MASTER_ADDR": "localhost"},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(lambda rank: slurm(0) | open_mpi(rank), marks=pytest.mark.slow),
     ],
     ids=["torchrun", "open_mpi", "mvapich", "mpich", "slurm", "torchrun in slurm", "mpi in slurm"],
 )

@@ -69,6 +69,7 @@ def parts(dpo, start):
     return make, lora, dpo.usable(pairs, 128)
 
 
+@pytest.mark.slow
 def test_it_learns_what_is_preferred_and_says_what_it_left_out(finished):
     directory, result = finished
     first, *_, last = rows_of(directory)
@@ -186,6 +187,7 @@ def test_it_is_the_loop_written_by_hand_with_a_copy_as_its_reference_to_the_last
     assert any(each.any() for name, each in ours.named_parameters() if "lora_B" in name)
 
 
+@pytest.mark.slow
 def test_the_reference_stays_and_no_checkpoint_holds_it(finished, start):
     directory, _ = finished
     saved = checkpoints(directory).latest()
@@ -203,6 +205,7 @@ def test_the_reference_stays_and_no_checkpoint_holds_it(finished, start):
     assert len(exported) == len(names)
 
 
+@pytest.mark.slow
 def test_a_copy_as_the_reference_of_a_whole_model_is_not_saved_either(dpo, parts, tmp_path):
     make, _, pairs = parts
     model = make().requires_grad_(True).train()  # peft has frozen it
@@ -231,6 +234,7 @@ def test_a_copy_as_the_reference_of_a_whole_model_is_not_saved_either(dpo, parts
     assert not torch.equal(model.lm_head.weight, reference.lm_head.weight)
 
 
+@pytest.mark.slow
 def test_killed_in_mid_epoch_and_run_again_it_is_the_same_run(processes, finished, start, tmp_path):
     command = (DPO, "--start", start, "--directory", tmp_path, *SHORT)
     with processes.start(*command) as process:

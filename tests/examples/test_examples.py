@@ -164,6 +164,7 @@ def forty_steps(processes, tmp_path_factory):
     return directory, processes.run(CHAR_GPT, "--directory", directory, *SHORT)
 
 
+@pytest.mark.slow
 def test_in_forty_steps_it_learns_which_characters_there_are(forty_steps):
     directory, result = forty_steps
     bits = float(re.search(r"^40 steps: ([\d.]+) bits a character$", result.stdout, re.M)[1])

@@ -120,6 +120,7 @@ def test_the_advantages_end_with_an_episode(example):
     assert found.flatten().tolist() == [1 + 0.5 * 2 - 1 + 0.25 * second, second, last]
 
 
+@pytest.mark.slow
 def test_in_seconds_its_poles_stand_many_times_as_long(processes, tmp_path):
     result = processes.run(PPO, "--directory", tmp_path)
     assert int(re.search(r"^60 rollouts: (\d+) steps an episode$", result.stdout, re.M)[1]) > 150
@@ -146,6 +147,7 @@ example["main"](sys.argv[2:])
 """
 
 
+@pytest.mark.slow
 def test_killed_between_two_updates_of_a_rollout_it_goes_on_as_the_same_run(processes, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     short = ("--rollouts", 20)

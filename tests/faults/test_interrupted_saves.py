@@ -89,6 +89,7 @@ def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_on
     assert found == {(NEW, 0), (f"{NEW}.2", 0), (NEW, 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shift", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
 )

@@ -127,6 +127,7 @@ def trained_by_a_step_of_ones_own(options, accumulate):
     return [*model.state_dict().values(), *norms]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accumulate", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_in_a_step_of_ones_own_the_micro_batch_says_when_a_step_begins(accumulate):
     expected = trained_by_a_step_of_ones_own({"backend": "aot_eager"}, accumulate)

@@ -94,6 +94,7 @@ def sparse(path):
     os.truncate(path, 2**40)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["journal.jsonl", "rows.jsonl"])
 @pytest.mark.parametrize("place", [pipe, link_to_zeros, sparse, os.mkdir])
 def test_a_log_that_is_no_file_of_lines_is_told_of(run, hostile, name, place):

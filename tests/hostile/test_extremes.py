@@ -59,6 +59,7 @@ def test_a_histogram_of_very_many_ranges_is_told_of_and_left_out(tmp_path):
     assert found.notes == [f"shown: histograms of at most {budget.MOST_RANGES} ranges"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("event", ["saving", "running"])
 def test_lines_of_a_journal_that_hold_very_much_are_not_all_kept(tmp_path, hostile, event):
     rich = {"event": event, "part": "a", "more": [str(n) for n in range(200_000)]}

@@ -61,6 +61,7 @@ def test_both_scripts_of_a_page_end_with_the_same_weights(processes, name, tmp_p
     assert ours == theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "config", "directory"),
     [("accelhydra", "train.yaml", "experiments/digits"), ("pymarlin", "config.yaml", "outputs")],

@@ -74,6 +74,7 @@ def sample(place, number):
     return sum(killed)
 
 
+@pytest.mark.slow
 def test_random_runs_whose_processes_are_killed_are_the_whole_runs(tmp_path):
     assert sample(tmp_path, 3) > 0
 

@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("saved_weights_on_ranks.py")
 
 
+@pytest.mark.slow
 def test_ranks_measure_saved_weights_and_refuse_together_what_cannot_be_put_back(
     processes, tmp_path
 ):

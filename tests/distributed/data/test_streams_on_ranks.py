@@ -31,6 +31,7 @@ def given_in(parts):
     return {epoch: sorted(ids) for epoch, ids in found.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "counts",
     [

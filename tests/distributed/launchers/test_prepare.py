@@ -34,7 +34,7 @@ def are_close(one, other):
     )
 
 
-@pytest.mark.parametrize("way", ["ddp", "fsdp"])
+@pytest.mark.parametrize("way", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
 def test_the_run_is_that_of_the_model_wrapped_by_hand_from_the_weights_of_rank_0(
     processes, tmp_path, way
 ):
@@ -45,6 +45,7 @@ def test_the_run_is_that_of_the_model_wrapped_by_hand_from_the_weights_of_rank_0
     assert bits(first) == bits(second)
 
 
+@pytest.mark.slow
 def test_one_process_and_ranks_of_both_kinds_go_on_from_each_other(processes, tmp_path):
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert processes.run(SCRIPT, whole, "fsdp", "prepare", 9).stdout == "Net 1 9\n"

@@ -13,6 +13,7 @@ SCRIPT = Path(__file__).with_name("prepared_on_ranks.py")
 LIBRARIES = [pytest.param("accelerate", marks=pytest.mark.slow), "fabric"]  # the one is quick
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_the_run_is_that_of_the_librarys_own_loop_and_resumes_exactly(processes, tmp_path, library):
     processes.run_ranks(2, SCRIPT, library, tmp_path, "compare")

@@ -178,7 +178,7 @@ def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(kind,
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=() if kind in ("shuffled", "persistent") else pytest.mark.slow)
+        pytest.param(kind, marks=() if kind == "persistent" else pytest.mark.slow)
         for kind in WITH_WORKERS
     ],
 )

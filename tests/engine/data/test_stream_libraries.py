@@ -96,7 +96,7 @@ both = pytest.mark.parametrize("make", ["datasets", "webdataset"], indirect=True
 
 
 @both
-@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("workers", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_shards_of_a_library_resume_anywhere_and_each_sample_comes_once(make, workers):
     whole, _ = part(make(num_workers=workers))
     for epoch in (1, 2):
@@ -125,6 +125,7 @@ OWN_STATE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OWN_STATE)
 @pytest.mark.filterwarnings("ignore:the data is a IterableDataset, so each of its items")
 def test_a_stream_of_hugging_face_resumes_by_its_own_state_on_as_many_ranks_alone(kind):

@@ -398,6 +398,7 @@ destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrapper", ["ddp", "fsdp2"])
 @pytest.mark.parametrize("weight", ["samples", "targets"])
 def test_wrapped_models_on_two_ranks_have_the_means_of_one_process(processes, wrapper, weight):

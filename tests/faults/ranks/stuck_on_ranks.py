@@ -38,7 +38,7 @@ def signals_the_other():
     """Send SIGQUIT to the rank that waits, then wait until the note is written."""
     store = dist.distributed_c10d._get_default_store()
     os.kill(int(store.get("process of rank 0")), signal.SIGQUIT)
-    for _ in range(200):
+    for _ in range(600):
         time.sleep(0.1)
         if store.check([PLACE]) and store.check([f"{PLACE}/{store.get(PLACE).decode()}/note"]):
             return

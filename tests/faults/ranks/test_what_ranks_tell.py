@@ -87,6 +87,7 @@ with ranks.process_group("gloo", timeout=3):
 OURS = 'raise OSError("no space left")'
 
 
+@pytest.mark.slow
 def test_the_first_reason_reaches_all_and_an_error_of_its_own_stays_as_it_is(processes):
     zero, one, two = processes.run_ranks(3, SAY.format(first=OURS), code=1)
     note = f"rank 1 ({socket.gethostname()}) failed first: OSError: no space left"

@@ -178,7 +178,11 @@ def test_a_save_asked_for_anywhere_holds_a_whole_step(tmp_path, when, began):
 
 
 @pytest.mark.parametrize("limits", [{"max_epochs": 4, "epoch_length": 3}, {"max_iterations": 10}])
-@pytest.mark.parametrize("generator", [False, True], ids=["torch's generator", "own generator"])
+@pytest.mark.parametrize(
+    "generator",
+    [pytest.param(False, marks=pytest.mark.slow), True],
+    ids=["torch's generator", "own generator"],
+)
 @pytest.mark.parametrize("when", [Events.EPOCH_STARTED, Events.ITERATION_COMPLETED], ids=str)
 def test_virtual_epochs_other_limits_and_own_generators_resume_the_same(
     tmp_path, limits, generator, when

@@ -138,6 +138,7 @@ engine.run(range(3), max_epochs=1)
 """
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_right_after_the_run_has_all_on_the_disk(processes, tmp_path):
     processes.run(SCRIPT, tmp_path, fresh=True)
     assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2, 3]

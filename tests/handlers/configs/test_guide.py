@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 from omegaconf import OmegaConf
 
@@ -13,6 +14,7 @@ PAGE = (ROOT / "docs" / "guides" / "configs.md").read_text()
 COMMAND = "from camshaft.__main__ import main\nraise SystemExit(main())"
 
 
+@pytest.mark.slow
 def test_the_config_of_the_guide_is_the_run_of_its_script(processes, tmp_path):
     for name, text in re.findall(r'```\w+ title="(.+?)"\n(.*?)```', PAGE, re.DOTALL):
         (tmp_path / name).write_text(text)

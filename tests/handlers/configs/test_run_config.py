@@ -118,7 +118,9 @@ def test_a_config_trains_as_the_script_that_it_stands_for(path, tmp_path):
     assert parts_of_digits.MADE == [16, 16]  # one model a run, for the optimizer and the engine
 
 
-@pytest.mark.parametrize(("name", "code"), [("SIGKILL", -9), ("SIGINT", 130)])
+@pytest.mark.parametrize(
+    ("name", "code"), [("SIGKILL", -9), pytest.param("SIGINT", 130, marks=pytest.mark.slow)]
+)
 def test_the_same_command_goes_on_after_a_kill_and_a_stop(processes, path, tmp_path, name, code):
     handlers = f"""handlers:
   signal: {{_target_: parts_of_digits.Signalled, at: 13, name: {name}}}
@@ -300,6 +302,7 @@ with ranks.process_group():
 """
 
 
+@pytest.mark.slow
 def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
     ddp = "engine.model={_target_:torch.nn.parallel.DistributedDataParallel,module:'${model}'}"
     overrides = ["directory=a", ddp, "~handlers.rate", "~handlers.validate"]
@@ -391,6 +394,7 @@ def test_a_file_that_is_no_config_is_one_line(tmp_path, capsys):
         assert "there is no file of this name that ends in .yaml" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_failure_of_the_users_code_keeps_its_traceback_and_names_the_key(processes, path):
     path.write_text(CONFIG.replace("camshaft.supervised", "parts_of_digits.failing"))
     path.write_text(re.sub("  (loss_fn|accumulate): .*\n", "", path.read_text()))

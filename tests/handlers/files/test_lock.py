@@ -127,6 +127,7 @@ print(got)
 """
 
 
+@pytest.mark.slow
 def test_processes_that_compete_for_it_never_have_it_together(processes, tmp_path):
     (tmp_path / "run").mkdir()
     contenders = processes.run_ranks(3, CONTENDER, tmp_path / "run", tmp_path / "inside")

@@ -340,6 +340,7 @@ with ranks.process_group():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [(), ("LOCAL_RANK",)], ids=str)
 def test_the_first_rank_of_a_machine_counts_its_processors_also_if_ranks_come_and_go(
     processes, machine, tmp_path, without

@@ -99,7 +99,7 @@ def test_garbage_is_collected_by_its_trigger_and_at_no_other_time(collections):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("enabled", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_afterwards_python_collects_as_before(enabled, fails):
     def step(state, batch):
         assert not gc.isenabled()
@@ -119,6 +119,7 @@ def test_afterwards_python_collects_as_before(enabled, fails):
         gc.enable()
 
 
+@pytest.mark.slow
 def test_a_run_inside_the_run_gives_nothing_back_too_early():
     inner = Engine(lambda state, batch: None, GarbageCollection())
     engine = Engine(lambda state, batch: inner.run([1], max_epochs=1), GarbageCollection())

@@ -185,6 +185,7 @@ def test_sums_keep_what_narrow_numbers_lose():
     assert engine.run([(300.0, 1)] * 3, max_epochs=1).metrics["loss/epoch"] == 300.0
 
 
+@pytest.mark.slow
 def test_no_graph_is_kept_and_the_number_of_tensors_does_not_grow():
     weight = torch.nn.Parameter(torch.ones(()))
     engine = Engine(lambda state, batch: state.metrics.update(loss=weight * batch))

@@ -192,6 +192,7 @@ RANKS = """
 """
 
 
+@pytest.mark.slow
 def test_on_two_ranks_one_of_which_was_killed_samples_are_in_order_and_each_once(
     processes, tmp_path
 ):

@@ -531,8 +531,11 @@ engine.run(range(3), max_epochs=2)
 @pytest.mark.parametrize(
     "phase",
     [
-        *("saving", "closed"),
-        *(pytest.param(each, marks=pytest.mark.slow) for each in ("completed", "writing")),
+        "closed",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("saving", "completed", "writing")
+        ),
     ],
 )
 def test_a_signal_in_the_last_save_or_after_it_waits_until_it_is_on_the_disk(

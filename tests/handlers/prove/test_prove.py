@@ -63,6 +63,7 @@ def test_a_right_script_is_proven_and_the_users_own_run_is_untouched(proof, tmp_
     assert (tmp_path / "runs/x/rows.jsonl").read_text() == "my rows"
 
 
+@pytest.mark.slow
 def test_an_object_outside_of_objects_is_named(proof):
     code, told = proof(script("target(batch[0]).detach()", SOFT))
     assert (code, told["verdict"]) == (1, "differs"), told
@@ -72,6 +73,7 @@ def test_an_object_outside_of_objects_is_named(proof):
     assert "target (Linear)" in told["causes"][0]
 
 
+@pytest.mark.slow
 def test_a_script_that_draws_from_the_wall_clock_is_nondeterministic(proof):
     code, told = proof(script("time.time() % 1"))
     assert (code, told["verdict"], told["kills"]) == (1, "nondeterministic", [])

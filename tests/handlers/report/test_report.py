@@ -81,6 +81,7 @@ def test_a_place_that_cannot_be_written_is_code_1(camshaft, tmp_path):
     assert len(errors) == 1
 
 
+@pytest.mark.slow
 def test_a_big_run_makes_a_small_page_without_torch(tmp_path):
     from camshaft.handlers.report.page import library
 

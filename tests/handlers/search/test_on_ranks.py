@@ -15,6 +15,7 @@ def results(processes, tmp_path_factory):
     return [json.loads((directory / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
 
 
+@pytest.mark.slow
 def test_the_size_is_the_smallest_of_all_ranks_and_no_rank_waits_for_one_that_failed(results):
     assert [each["sizes"] for each in results] == [[70, 70]] * 2
     assert "needs all ranks" in results[0]["with sync"]

@@ -52,11 +52,13 @@ def files_of_ranks(size, ranks):
     ("size", "ranks", "chunk"),
     [
         (4.86 * TB, 256, 256),  # 405B parameters with AdamW, in float32
-        (4.86 * TB, 16_384, 512),
-        (16 * TB, 256, 512),  # 1T parameters with AdamW and an average
-        (16 * TB, 1024, 512),
+        pytest.param(4.86 * TB, 16_384, 512, marks=pytest.mark.slow),
+        pytest.param(
+            16 * TB, 256, 512, marks=pytest.mark.slow
+        ),  # 1T parameters with AdamW and an average
+        pytest.param(16 * TB, 1024, 512, marks=pytest.mark.slow),
         (16 * TB, 16_384, 1024),
-        (100 * TB, 16_384, 8192),
+        pytest.param(100 * TB, 16_384, 8192, marks=pytest.mark.slow),
         (0.5 * TB, 64, 16),
     ],
 )

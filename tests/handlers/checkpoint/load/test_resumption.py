@@ -661,6 +661,7 @@ def test_on_two_ranks_errors_are_shared_and_what_one_rank_alone_remembers_is_no_
         assert each == {"said": None, "epoch": 3, "lr": 0.2}
 
 
+@pytest.mark.slow
 def test_on_more_ranks_than_wrote_it_only_the_first_one_misses_its_handlers(on_ranks, tmp_path):
     directory = tmp_path / "run"
     assert on_ranks(directory, 1, count=1)[0]["epoch"] == 1

@@ -80,6 +80,7 @@ def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri, fail_an
     assert [step for step, _ in rows("epoch")] == list(range(1, 9))
 
 
+@pytest.mark.slow
 def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
     def train_step(state, batch):
         state.metrics.update({"</script> é": 1.0, "../a": 2.0, "loss": 3.0, "": 4.0, "b//c": 5.0})

@@ -96,6 +96,7 @@ def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path, fail_a
     assert [step for name, step in found if name == "loss"] == list(range(1, 9))
 
 
+@pytest.mark.slow
 def test_a_run_of_ones_own_is_left_alone_with_one_warning(tmp_path, caplog):
     import swanlab
 
