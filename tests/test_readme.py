@@ -97,6 +97,36 @@ def test_links_inside_the_project_lead_somewhere(page):
             assert (page.parent / target).exists(), target
 
 
+NOT_PROSE = re.compile(r"```.*?```|<!--.*?-->|^ *\|.*?$", re.DOTALL | re.MULTILINE)
+"""Code, comments and rows of tables."""
+AS_LONG_AS_NEEDED = {"docs/migrate", "docs/reference", "docs/project/decisions.md"}
+"""What readers look things up in; the decisions have a bound of their own, below."""
+
+
+def prose_of(page):
+    return NOT_PROSE.sub("", page.read_text()).split()
+
+
+def test_prose_is_what_is_left_without_code_comments_and_tables(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- search:\na -->\n# T\n\n| a | b |\n|---|---|\n\n```sh\n| x\n```\nTwo words.\n"
+    )
+    assert prose_of(page) == ["#", "T", "Two", "words."]
+
+
+def test_no_page_has_more_than_2000_words_of_prose():
+    pages = {name_of(page): page for page in (ROOT / "docs").rglob("*.md")}
+    counted = {
+        name: len(prose_of(page))
+        for name, page in pages.items()
+        if not {name, name.rpartition("/")[0]} & AS_LONG_AS_NEEDED
+    }
+    assert len(counted) > 60
+    too_long = {name: words for name, words in counted.items() if words > 2000}
+    assert too_long == {}, "split them into pages of one purpose each"
+
+
 DECISIONS = ROOT / "docs" / "project" / "decisions.md"
 
 

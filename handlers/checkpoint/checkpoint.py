@@ -64,7 +64,7 @@ class Checkpoint(EvaluatesSaved):
 
     A resumed run is the same run to the last bit, at the end of an epoch or in the middle. A
     broken checkpoint is skipped with a warning, for the newest good one. On several ranks, each
-    one writes its own shards and state, and any number can load them: docs/guides/ranks.md.
+    one writes its own shards and state, and any number can load them: docs/guides/ranks-change.md.
 
     Args:
         directory: Where to write this run's checkpoints: on a disk or a mounted file system, for

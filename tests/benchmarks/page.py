@@ -56,7 +56,7 @@ def how(turns: Turns, rounds: int) -> str:
     return (
         f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), one thread, "
         f"Python {platform.python_version()}, {versions(*PACKAGES)}; {rounds} rounds.\n\n"
-        f"The raw loop's step takes {plain:.0f} µs here; of one with a data set of one's own, "
+        f"The raw loop's step takes {plain:.0f} µs here; of one with a custom data set, "
         f"{loading:.0%} is loading. A raw loop that sets `grad` to None by itself takes "
         f"{frugal:.2f} of it."
     )
@@ -70,7 +70,7 @@ def goals(turns: Turns) -> str:
         ("a handler that fires, µs", 0.15, firing),
         ("a handler that does not fire, µs", 0.0, idle),
         ("step, data in memory (raw: 1)", 0.65, ratio("plain")),
-        ("step, data set of one's own (raw: 1)", 1.01, ratio("pairs")),
+        ("step, custom data set (raw: 1)", 1.01, ratio("pairs")),
         ("everything on, data in memory (raw: 1)", 0.75, ratio("everything")),
         ("`import camshaft`, s", 0.1, own("import camshaft")),
     ]
@@ -109,7 +109,7 @@ def steps(turns: Turns, subjects: list[str]) -> str:
         computing = f"{typical(turns, subject, without_loading):.2f}"
         row = (ratios[0], ratios[1], computing, ratios[2], " / ".join(seconds) or "-")
         rows.append((NAMES[subject], *row))
-    steps = ("step, data in memory (raw: 1)", "data set of one's own", "without loading")
+    steps = ("step, data in memory (raw: 1)", "custom data set", "without loading")
     head = ("", *steps, "everything on (raw: 1)", "import, s")
     return table(head, rows)
 

@@ -25,7 +25,7 @@ import page
 HERE = Path(__file__).parent
 PAGE = HERE.parents[1] / "docs" / "project" / "benchmarks.md"
 NAMES = {
-    "raw": "a loop of one's own, `torch.load`",
+    "raw": "a loop by hand, `torch.load`",
     "camshaft": "**Camshaft**",
     "ignite": "pytorch-ignite, `Checkpoint.load_objects`",
     "lightning": "Lightning, `ckpt_path=`",
@@ -124,7 +124,7 @@ def figures(found: dict[str, list[Times]]) -> str:
         f"{os.cpu_count()} cores ({platform.machine()}, {platform.system()}), Python "
         f"{platform.python_version()}, {page.versions('torch', *packages)}; "
         f"medians of {len(found['raw fresh'])} rounds. After `import torch`, the loop "
-        f"of one's own takes {total('raw fresh'):.2f} s fresh, {total('raw fresh', 1):.2f} s of "
+        f"by hand takes {total('raw fresh'):.2f} s fresh, {total('raw fresh', 1):.2f} s of "
         f"processors; the plain read takes {total(f'{READ} warm'):.2f} s warm and "
         f"{total(f'{READ} cold'):.2f} s cold."
     )

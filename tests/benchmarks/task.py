@@ -85,7 +85,7 @@ class TimedLoader(DataLoader[Any]):
 
 
 class Pairs(Dataset[Any]):
-    """A data set of one's own: only its `__getitem__` knows what a sample is."""
+    """A custom data set: only its `__getitem__` knows what a sample is."""
 
     def __init__(self, inputs: torch.Tensor, targets: torch.Tensor) -> None:
         self.inputs, self.targets = inputs, targets
@@ -98,7 +98,7 @@ class Pairs(Dataset[Any]):
 
 
 class TimedPairs(TimedLoader):
-    """The same batches of a data set of one's own, which is asked for each sample."""
+    """The same batches of a custom data set, which is asked for each sample."""
 
     def dataset_of(self, inputs: torch.Tensor, targets: torch.Tensor) -> Pairs:
         return Pairs(inputs, targets)

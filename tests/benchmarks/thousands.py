@@ -27,7 +27,7 @@ from typing import Any
 import page
 
 HERE = Path(__file__).parent
-PAGE = HERE.parents[1] / "docs" / "project" / "benchmarks.md"
+PAGE = HERE.parents[1] / "docs" / "project" / "ranks.md"
 SIZES = (1024, 4096, 16_384)
 SAVES, FIRST = 5, 3
 """The saves of a run, and the first that drops an older checkpoint, from when on they count."""

@@ -32,7 +32,7 @@ def plain(loader: task.TimedLoader, epochs: int) -> None:
 
 
 def everything(loader: task.TimedLoader, epochs: int, directory: Path) -> None:
-    """A step of one's own, since that is where ignite wants the clipping, and its handlers."""
+    """A step by hand, since that is where ignite wants the clipping, and its handlers."""
     model = task.make_model()
     optimizer = task.make_optimizer(model)
     schedule = task.make_schedule(optimizer, epochs * len(loader))

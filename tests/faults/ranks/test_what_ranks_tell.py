@@ -195,7 +195,7 @@ def test_where_rank_0_kept_the_store_and_is_killed_the_others_say_so(processes):
 
 
 def test_the_job_of_the_page_is_queued_again_after_a_signal_and_not_after_an_error(tmp_path):
-    page = Path(__file__).parents[3] / "docs/guides/ranks.md"
+    page = Path(__file__).parents[3] / "docs/guides/launchers.md"
     (job,) = re.findall(r"```sh\n(#!/bin/bash.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "job.sh").write_text(job)
     for name, does in (("srun", "exit $CODE"), ("scontrol", 'echo "$@"')):
