@@ -102,12 +102,12 @@ class Engine(Generic[Batch, Output]):
         self.process = process
         self.objects: dict[str, Any] = objects_of(objects)
         self.signals = Signals()
+        # Replaces the process function in `simulate`: it only fires the same events.
         self.rehearsal: Process[Batch, Any] | None = None
-        """Replaces the process function in `simulate`: it only fires the same events."""
+        # Called in training instead of the process function: with it, the state and the batch.
         self.around: Callable[[Process[Batch, Output], State[Any, Any], Any], Any] | None = None
-        """Called in training instead of the process function: with it, the state and the batch."""
+        # By module: the tensors with its own weights, while it holds another's by `using`.
         self.lent: dict[Any, dict[str, Any]] = {}
-        """By module: the tensors with its own weights, while it holds another's by `using`."""
         self._evaluate = evaluate
         self._attached: Attached[Handler] = Attached()
         self._local = False
