@@ -44,6 +44,7 @@ lint: .venv/dev-$(KEY)  ## check style, format, types and size
 	$(BIN)/mypy --package camshaft
 	$(BIN)/mypy examples
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	@$(BIN)/python tests/complete_types.py
 	$(BIN)/python docs/prose.py
 	@$(BIN)/python tests/size.py
 

@@ -40,7 +40,7 @@ from .signals import (
 )
 from .state import Batch, Output, State, under_way
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
 
@@ -101,7 +101,7 @@ class Engine(Generic[Batch, Output]):
             check_arity(evaluate, 2, "an engine's evaluation", "the state and a batch")
         self.process = process
         self.objects: dict[str, Any] = objects_of(objects)
-        self.signals = Signals()
+        self.signals: Signals = Signals()
         # Replaces the process function in `simulate`: it only fires the same events.
         self.rehearsal: Process[Batch, Any] | None = None
         # Called in training instead of the process function: with it, the state and the batch.

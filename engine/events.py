@@ -58,7 +58,12 @@ class EventEnum(Enum, metaclass=EventType):
         return member
 
     # Members are dictionary keys in every step; Enum's own hash is slow, as it is Python code.
-    __hash__ = object.__hash__
+    if TYPE_CHECKING:
+
+        def __hash__(self) -> int: ...
+
+    else:
+        __hash__ = object.__hash__
 
     @taught
     def __call__(

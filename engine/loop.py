@@ -29,7 +29,7 @@ from .state import (
 if TYPE_CHECKING:
     from .engine import Engine
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(eq=False)

@@ -88,7 +88,7 @@ class Moment:
         """Checks of this run that are called before all handlers."""
         self.last: list[Receiver] = []
         """Checks of this run that are called after all handlers."""
-        self.failed = False  # in `fire_each`: true after a receiver that has failed
+        self.failed: bool = False  # in `fire_each`: true after a receiver that has failed
         self._next = NEVER
         self.outdate()
         signal.listeners.append(self.outdate)
@@ -96,7 +96,7 @@ class Moment:
     def outdate(self) -> None:
         """Compile again when the event next fires, because receivers have changed."""
         self._outdated = True
-        self.due = 0
+        self.due: int = 0
 
     def fire(self, state: State[Any, Any], count: int) -> None:
         """Call the receivers due at this count, by stage and in the order of attachment."""

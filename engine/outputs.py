@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from torch import Tensor
 
-NAMES = {
+NAMES: dict[str, tuple[str, ...]] = {
     "loss": ("loss",),
     "prediction": ("prediction", "logits"),
     "target": ("target", "labels"),

@@ -14,7 +14,7 @@ from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
 from .common import last_iteration, scalars, warn_of_unknown
 from .schedules import rates
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False, init=False)

@@ -11,7 +11,7 @@ from ..engine import Engine, EventEnum, Events, State, Trigger
 from ..engine.checks import warn
 from .common import Mode, Monitored, is_better, mode_of
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from torch import profiler
 
 from ..engine import Engine, EventEnum, Events, Receiver, Stage, State, Trigger, label, ranks
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

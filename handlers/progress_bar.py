@@ -13,7 +13,7 @@ from ..engine import Engine, Events, Stage, State
 from .common import last_iteration, scalars, warn_of_unknown
 from .schedules import rates
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 KERNEL = "ipykernel.zmqshell"
 """The module that is loaded in a notebook's process."""
@@ -171,7 +171,7 @@ class Bar:
     """A progress bar of tqdm: of an epoch on a terminal, or of the run in a notebook's cell."""
 
     def __init__(self, state: State[Any, Any], file: TextIO | None) -> None:
-        self.is_of_run = file is None and state.training
+        self.is_of_run: bool = file is None and state.training
         if file is None:
             from tqdm.auto import tqdm  # a widget if ipywidgets is there
         else:

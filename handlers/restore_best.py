@@ -11,7 +11,7 @@ from ..engine.modules import exchange, fully_sharded, put, reshard, twin
 from .common import Mode, Monitored, is_better, is_last_look, mode_of, module_of, refuse_taken
 from .validate import Validate, ValidationEvents
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 from ..engine import Engine, EventEnum, Events, Receiver, Stage, State, label
 from .common import Cell, aligned
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,9 @@ class Checked:
     def __init__(
         self, state: State[Any, Any], moments: Moments, process: Process[Any, Any]
     ) -> None:
-        self.state, self.moments, self.process = state, moments, process
+        self.state: State[Any, Any] = state
+        self.moments: Moments = moments
+        self.process: Process[Any, Any] = process
         self.objects: Mapping[str, Any] = state.engine.objects
         self.handlers: Mapping[str, Any] = state.engine.handlers
         if state.training:

@@ -13,7 +13,7 @@ from ..state import State
 from .checked import Checked, is_optimizer, objects_by_place, optimizers_of, updated
 from .reached import reached
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 class Modes:

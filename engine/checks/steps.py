@@ -14,7 +14,7 @@ from ..signals import label
 from ..state import State, under_way
 from .checked import Checked, unwatch_steps, updated, watch_steps
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 PATIENCE = 100
 """The number of iterations after the first optimizer step until a step must be announced.

@@ -13,7 +13,7 @@ from torch.nn import Module
 from ..modules import fully_sharded, parallel_of
 from .options import compiled_to_keep
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
 PLACES = ("torch._dynamo", "torch._inductor", "torch._functorch")

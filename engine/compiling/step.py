@@ -27,8 +27,8 @@ class CompiledStep:
         """Prepare the step; torch compiles it when it is first taken."""
         self.optimizer = optimizer
         # Torch itself breaks the graph where it enters an optimizer's step.
-        self.options = {**options, "fullgraph": False}
-        self.is_replayed = replays(options)
+        self.options: dict[str, Any] = {**options, "fullgraph": False}
+        self.is_replayed: bool = replays(options)
         """True if torch replays CUDA graphs in a step, its forward pass included."""
         self._plain: Callable[..., Any] | None = None
         self._compiled: Callable[..., Any] | None = None

@@ -35,7 +35,7 @@ from .sources import (
     warn_of_repeats,
 )
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 class PassEnd(Enum):
@@ -80,12 +80,14 @@ class Feed(Generic[Batch]):
             repeats: True if the next epoch reads on, False if it begins the data again.
             in_step: Ends epochs on all ranks together.
         """
-        self.data, self.state = data, state
-        self.limit, self.repeats = limit, repeats
-        self.in_step = in_step or InStep()
+        self.data: Iterable[Batch] = data
+        self.state: State[Batch, Any] = state
+        self.limit: int | None = limit
+        self.repeats: bool = repeats
+        self.in_step: InStep = in_step or InStep()
         self.named: dict[str, Any] = {}
         """The random generators besides the global ones and the data's: the loop finds them."""
-        self.is_open = False
+        self.is_open: bool = False
         """True while the loop reads epochs."""
         self._cut = limit
         """The most batches of this epoch: `limit`, or fewer where another rank has fewer."""

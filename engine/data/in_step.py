@@ -10,7 +10,7 @@ from .. import ranks
 from ..state import Batch, State
 from .sources import END, may_begin_again
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 WAYS = ("stop", "error", "ignore")
 
@@ -27,11 +27,11 @@ class InStep:
         if uneven not in WAYS:
             raise ValueError(f"uneven={uneven!r}: needs one of {', '.join(map(repr, WAYS))}")
         self.uneven = uneven
-        self.reads_once = False
+        self.reads_once: bool = False
         """True if a rank's data is an iterator, which may have no batch left."""
-        self.is_stuck = False
+        self.is_stuck: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
-        self.waits = False
+        self.waits: bool = False
         """True while this rank waits for the others between two iterations."""
         self._asks = False
         self._has_warned = False
@@ -59,7 +59,8 @@ class InStep:
         own = length or 0
         numbers = [own, -own, not is_known, self.reads_once, self.is_stuck]
         most, minus_least, asks, once, stuck = ranks.most(numbers)
-        self.reads_once, self.is_stuck = bool(once), bool(stuck)
+        self.reads_once = bool(once)
+        self.is_stuck = bool(stuck)
         self._asks = bool(asks)
         if self._asks:
             return None

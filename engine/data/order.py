@@ -13,7 +13,7 @@ from ..state import Dealing, Position
 if TYPE_CHECKING:
     from .sources import Source
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 class Order:
@@ -35,7 +35,7 @@ class Order:
     None if all weights are 1."""
 
     def __init__(self, *, fits_any_ranks: bool = False) -> None:
-        self.ranks = ranks.data_world_size()
+        self.ranks: int = ranks.data_world_size()
         self.fits_any_ranks = fits_any_ranks
         """True if a position in this order may be valid on another number of ranks."""
 

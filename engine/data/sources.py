@@ -14,7 +14,7 @@ from .. import ranks
 from ..state import Batch, Dealing, Position
 from .order import Order
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 END: Any = object()
 """A sentinel for "no batch"."""
@@ -35,7 +35,8 @@ class Source(Generic[Batch]):
     """True if a rank without a further batch takes part in the steps of other ranks by `filling`"""
 
     def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
-        self.data, self.order = data, order or Order()
+        self.data: Any = data
+        self.order: Any = order or Order()
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
         self.move: Callable[[Batch], Batch] | None = None

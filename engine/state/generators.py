@@ -14,10 +14,12 @@ from typing import Any
 
 PLAIN: set[type] = {bool, int, float, str, set, type(None)}
 
-CONTAINERS, SHORT = {list, tuple, dict, OrderedDict}, 64
-"""Where an attribute may hold generators, and the most elements of it: a longer one is data."""
+CONTAINERS: set[type[Any]] = {list, tuple, dict, OrderedDict}
+"""Where an attribute may hold generators."""
+SHORT = 64
+"""The most elements of one: a longer one is data."""
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(slots=True)

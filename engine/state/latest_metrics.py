@@ -27,8 +27,8 @@ class LatestMetrics(dict[str, Any]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
-        self.writes = 0
-        self.iteration = 0
+        self.writes: int = 0
+        self.iteration: int = 0
         """The iteration that the run is in."""
         self.clock: tuple[int, int] = (0, 0)
         """The steps that the run has performed, and its current epoch."""

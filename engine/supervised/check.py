@@ -22,7 +22,11 @@ OF_PRECISIONS = {
     ),
 }
 """What to write for precisions of other libraries."""
-PRECISIONS = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS: dict[str, torch.dtype | None] = {
+    "fp32": None,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def check(model: Any, optimizer: Any, loss_fn: Any, weight: Any, precision: str) -> None:

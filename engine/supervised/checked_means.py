@@ -47,7 +47,7 @@ class SumCheck:
     def __init__(self, loss_fn: Callable[..., Any]) -> None:
         self.loss_fn = loss_fn
         is_stateful = isinstance(loss_fn, Module) and bool(loss_fn.state_dict())
-        self.is_due = not is_stateful and _names_a_sum(loss_fn)
+        self.is_due: bool = not is_stateful and _names_a_sum(loss_fn)
 
     def look(self, made: Any, target: Any, samples: int) -> None:
         """Warn if the loss of a few samples is the sum of the losses of each."""

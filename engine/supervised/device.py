@@ -60,7 +60,7 @@ class Transfer:
         """
         if type(least) is not int:
             raise TypeError(f"Transfer(least={least!r}): needs a whole number of bytes, as 2**20")
-        self.device = torch.device(device)
+        self.device: torch.device = torch.device(device)
         self.least = least
         streams: Any = getattr(torch, self.device.type, None)  # torch.cuda; torch.cpu's do nothing
         if not hasattr(streams, "Stream"):

@@ -21,7 +21,7 @@ from .nested import map_tensors, tensors_of
 if TYPE_CHECKING:
     from ..engine import Engine
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 OUT_OF_MEMORY = torch.cuda.OutOfMemoryError  # of every device: torch.OutOfMemoryError since 2.5
 
 

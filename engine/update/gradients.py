@@ -144,12 +144,12 @@ class Gradients:
     __slots__ = ("compiled", "is_plain", "norms", "optimizer", "tensors")
 
     def __init__(self, optimizer: Optimizer, compiled: CompiledStep | None = None) -> None:
-        self.optimizer = optimizer
-        self.compiled = compiled
+        self.optimizer: Optimizer = optimizer
+        self.compiled: CompiledStep | None = compiled
         """The compiled step of the optimizer; None if it is not compiled."""
         self.tensors: Sequence[Tensor] = ()
         """The gradients that were not None at the last look; empty again after the step."""
-        self.is_plain = False
+        self.is_plain: bool = False
         """True if one call handles all gradients together: see `are_plain`."""
         self.norms: dict[float, Tensor] = {}
         """By kind: norms of gradients on shards, while nobody changes the gradients."""
@@ -164,7 +164,8 @@ class Gradients:
         ]
         known = self.tensors
         if not found or len(found) != len(known) or not all(map(is_, found, known)):
-            self.tensors, self.is_plain = found, are_plain(found)
+            self.tensors = found
+            self.is_plain = are_plain(found)
             self.norms.clear()
         return self
 

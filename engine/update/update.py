@@ -98,12 +98,14 @@ class Update:
         self.optimizer = optimizer
         self.model = model
         self.accumulate = accumulate
-        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.scaler: GradScaler | None = (
+            scaler if scaler is not None and scaler.is_enabled() else None
+        )
         self.min_scale = min_scale
-        self.sync = Sync.of(model, sync)
+        self.sync: Sync | None = Sync.of(model, sync)
         self.event = event
-        self.needs_closure = needs_closure(optimizer)
-        self.averages_at_close = self.sync is not None and self.sync.at_close
+        self.needs_closure: bool = needs_closure(optimizer)
+        self.averages_at_close: bool = self.sync is not None and self.sync.at_close
         if self.needs_closure and are_spread(parameters_of(optimizer)):
             raise ValueError(
                 f"{type(optimizer).__name__} searches along all parameters as one vector, and "

@@ -40,7 +40,7 @@ from .save import (
 )
 from .weights import FrozenWeights, Sums
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from .directory import checkpoints, scratch
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
 from .save import OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

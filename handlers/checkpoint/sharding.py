@@ -89,9 +89,9 @@ class Layout:
         self._forms: dict[str, dict[str, tuple[Any, ...]]] = {}
         """By file and name: what decides how a tensor is cut, and who writes its pieces."""
         self.table: Table = {}
-        self.tree = table_as_tree({})
+        self.tree: dict[str, Any] = table_as_tree({})
         """The table as JSON."""
-        self.digest = ""
+        self.digest: str = ""
         """The same text on all ranks if their tables are the same."""
         self.infos: dict[str, TensorInfo] = {}
         """What this rank's file has to hold, by the names of the pieces."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from ...engine import Events
 from ...engine.state import under_way
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 def warn_if_not_finite(numbers: Mapping[str, float]) -> None:

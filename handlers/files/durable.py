@@ -15,7 +15,7 @@ from uuid import uuid4
 
 from .opening import created, refuse_odd, refuse_odd_directory, regular
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 PIECE = 2**18
 """Bytes that are compared at once: the processor still has them at hand."""

@@ -97,7 +97,7 @@ class Thinned(list[Item]):
         super().__init__()
         self.most = most
         """An even number; one more is kept for the newest."""
-        self.seen = 0
+        self.seen: int = 0
         self._distance, self._newest_is_extra = 1, False
 
     def add(self, item: Item) -> None:

@@ -23,7 +23,7 @@ try:
 except ImportError:  # Windows: the lock only holds within this process
     fcntl = None  # type: ignore[assignment]
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 LOCK = "LOCK"
 LOCKED_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)

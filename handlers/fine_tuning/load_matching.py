@@ -25,7 +25,7 @@ from ...engine.modules import (
 )
 from ..checkpoint import Saved, StoredTensor, weights_at
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Given = Tensor | StoredTensor
 SHOWN = 5

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, TextIO
 from ...engine import Engine, Events, State, ranks
 from ..files import RemovedError, appending, refuse_removed
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 QUIT = signal.SIGQUIT
 END = b"\0"  # no signal has this number
@@ -104,7 +104,7 @@ class ClockWatch:
     """The thread that looks at the clocks of one run, and restarts faulthandler's timer."""
 
     def __init__(self, settings: HangWatchdog, run: State[Any, Any]) -> None:
-        self.states = [run]
+        self.states: list[State[Any, Any]] = [run]
         self._seconds, self._exit = settings.seconds, settings.exit
         self._file: TextIO = sys.__stderr__ or sys.stderr
         self._path: Path | None = None

@@ -19,7 +19,7 @@ from ...engine.modules import are_spread, optimizers_in, unwrap, weights_of
 from ...engine.state import as_float
 from ...engine.update import are_alike, parameters_of, ready_gradients
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 POLICIES = ("skip", "rewind")
 GRAD_NORM = "grad_norm"

@@ -28,7 +28,7 @@ try:
 except ImportError:  # without these locks a run that was killed looks alive
     fcntl = None  # type: ignore[assignment]
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 JOURNAL = "journal.jsonl"
 """The name of the file in a run's directory."""

@@ -176,8 +176,14 @@ class ReadOnly(dict[str, Any]):
             return tuple(cls.of(each) for each in elements)
         return value
 
-    __setitem__ = __delitem__ = __ior__ = update = setdefault = _REFUSE
-    pop = popitem = clear = _REFUSE
+    __setitem__: Any = _REFUSE
+    __delitem__: Any = _REFUSE
+    __ior__: Any = _REFUSE
+    update: Any = _REFUSE
+    setdefault: Any = _REFUSE
+    pop: Any = _REFUSE
+    popitem: Any = _REFUSE
+    clear: Any = _REFUSE
 
     def __reduce__(self) -> Any:
         return dict, (dict(self),)

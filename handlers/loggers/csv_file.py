@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any
+from typing import Any, ClassVar
 
 from ..files import lines_from_end, printable, whole_lines
 from .files import LogsToFile, RowFile
@@ -95,7 +95,7 @@ class CSV(LogsToFile):
     """
 
     usual_name = "rows.csv"
-    opens = Table
+    opens: ClassVar[type[RowFile]] = Table
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[list[str]]:

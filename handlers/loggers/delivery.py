@@ -14,7 +14,7 @@ from typing import Literal
 from ..files import RemovedError
 from .rows import MOST, Row, Start, Writer
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 ANY = (Exception, SystemExit)
 """What a tracker may raise in its thread; some call `sys.exit`."""
@@ -129,7 +129,7 @@ class Direct(Delivery):
             return
         except Exception as error:  # the fault of this row: the writer may take others
             self._warn_of(error, "That row is lost")
-        self.written = row.number
+        self.written: int = row.number
 
     def _fail(self, error: Exception) -> None:
         self._is_removed = isinstance(error, RemovedError)
@@ -215,7 +215,7 @@ class Background(Delivery):
             except ANY as error:
                 self._warn(f"lost a row: {type(error).__name__}: {error}; the run goes on")
             if item != "sync":
-                self.written = item.number
+                self.written: int = item.number
         try:
             writer.close()
         except ANY as error:

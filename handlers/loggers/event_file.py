@@ -30,7 +30,7 @@ from .images import as_bytes, png
 from .logger import flat_hparams
 from .rows import Row
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 CONFIG = "projector_config.pbtxt"
 NAME = re.compile(r"events\.out\.tfevents\.(\d{1,12})(?:\.(\d{9})\.)?")
 """The name of an event file: seconds since 1970 and, of ours, nanoseconds."""

@@ -19,7 +19,7 @@ from ..files import appending, refuse_odd, refuse_removed, regular, replacing, s
 from .logger import LogsRows
 from .rows import Row, Start
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 class NoRowError(ValueError):
@@ -37,7 +37,7 @@ class RowFile(ABC):
 
     def __init__(self, path: str | os.PathLike[str], start: Start) -> None:
         """Open the file: drop later rows in a resumed run, move the file of another run aside."""
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sweep(self.path.parent, re.escape(self.path.name))
         refuse_odd(self.path)

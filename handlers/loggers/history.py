@@ -12,7 +12,7 @@ from ..common import AT_EACH_ROW
 from .logger import need
 from .rows import Bookmark
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,10 +8,10 @@ import zlib
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...engine import EventEnum, Trigger
-from ..common import AT_EACH_ROW, Image
+from ..common import AT_EACH_ROW, Image, Medium
 from ..files import make_directory_inside, replacing, safe_name, sweep
 from .logger import LogsRows
 from .rows import Row, Start, WriterOf
@@ -38,7 +38,7 @@ class ImageFiles(LogsRows):
     directory: str | os.PathLike[str]
     _: KW_ONLY
     when: EventEnum | Trigger = AT_EACH_ROW
-    shown = (Image,)
+    shown: ClassVar[tuple[type[Medium], ...]] = (Image,)
 
     def writer(self, start: Start) -> WriterOf:
         """Open nothing: a folder needs no opening."""

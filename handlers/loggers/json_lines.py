@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..common import ConfusionMatrix, Curve, Histogram, Medium, PRCurve, Text
 from ..files import lines_from_end
@@ -108,8 +108,8 @@ class JSONLines(LogsToFile):
     """
 
     usual_name = "rows.jsonl"
-    opens = JSONFile
-    shown = tuple(FORMS)
+    opens: ClassVar[type[RowFile]] = JSONFile
+    shown: ClassVar[tuple[type[Medium], ...]] = tuple(FORMS)
 
 
 def _iteration(line: str) -> int | None:

@@ -32,7 +32,7 @@ class OpenLog:
         """True for the first logger of an engine, which warns for all."""
         self.shown: tuple[type[Medium], ...] = ()
         """The media types that at least one logger of the engine shows."""
-        self.warned = set[str]()
+        self.warned: set[str] = set[str]()
         """The metrics that no logger shows and that were already warned about."""
 
 
@@ -45,7 +45,7 @@ class LogsRows(ABC):
     rank: ClassVar[int] = 0
     when: EventEnum | Trigger
     """When to write a row, if there is anything new."""
-    shown: tuple[type[Medium], ...] = ()
+    shown: ClassVar[tuple[type[Medium], ...]] = ()
     """The media types that it shows besides numbers."""
     background: bool = False
     """True if a thread writes, so that the run never waits."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...engine import EventEnum, Trigger
-from ..common import AT_EACH_ROW, Embedding, Histogram, Image, PRCurve, Text
+from ..common import AT_EACH_ROW, Embedding, Histogram, Image, Medium, PRCurve, Text
 from .logger import LogsRows, need
 from .rows import Start
 
@@ -41,7 +41,7 @@ class TensorBoard(LogsRows):
     when: EventEnum | Trigger = AT_EACH_ROW
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     graph: tuple[Any, Any] | None = None
-    shown = (Text, Image, Histogram, PRCurve, Embedding)
+    shown: ClassVar[tuple[type[Medium], ...]] = (Text, Image, Histogram, PRCurve, Embedding)
 
     def __post_init__(self) -> None:
         if self.graph is not None:

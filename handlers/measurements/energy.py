@@ -31,7 +31,8 @@ class Energy:
 
     def __init__(self, folder: Path | None) -> None:
         self.taken: dict[str, int] = {}
-        self.step, self.at_step = 0, 0  # of the latest row, and what was taken until then
+        self.step: int = 0  # of the latest row
+        self.at_step: int = 0  # what was taken until then
         self._folder, self._zones = folder, dict[Path, int]()
         self._last, self._sources = dict[object, int](), dict[str, Any]()
         self._lock, self._closed = Lock(), Event()
@@ -84,7 +85,8 @@ class Energy:
         """Continue from saved values; a rank that is new is given those of the first one."""
         self.step = saved["step"]
         if saved["rank"] == ranks.rank():
-            self.taken, self.at_step = dict(saved["taken"]), saved["at_step"]
+            self.taken = dict(saved["taken"])
+            self.at_step = saved["at_step"]
 
     def _watch(self, closed: Event, seconds: float) -> None:
         while not closed.wait(seconds):

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TextIO
 from ...engine import Engine, Events, Stage, State, ranks
 from ..files import RemovedError, appending, refuse_removed
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -83,7 +83,8 @@ class RankLog(logging.StreamHandler[TextIO]):
             refuse_removed(self.stream.fileno(), self._path)
         except RemovedError as error:
             with suppress(OSError):  # keep the old file; the next record tries again
-                old, self.stream = self.stream, self._open()
+                old = self.stream
+                self.stream: TextIO = self._open()
                 old.close()
                 logger.warning("RankLogs: %s", error)
         super().emit(record)

@@ -14,7 +14,7 @@ import torch
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
 from ..common import AT_EACH_ROW, scalars
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Count = Callable[[Any], Any]
 PEAKS = {

@@ -26,14 +26,16 @@ class RunningMetrics:
         metrics = {name: each for name, each in given.items() if hasattr(each, "compute")}
         self.metrics: dict[str, Any] = deepcopy(metrics)
         _count_samples_once(self.metrics.values())
-        self.functions = {name: each for name, each in given.items() if name not in metrics}
-        self.means = {name: Means(skip_nan=skip_nan) for name in self.functions}
+        self.functions: dict[str, Any] = {
+            name: each for name, each in given.items() if name not in metrics
+        }
+        self.means: dict[str, Means] = {name: Means(skip_nan=skip_nan) for name in self.functions}
         self.device: Any = None
-        self.takes_one = dict[str, bool]()
+        self.takes_one: dict[str, bool] = dict[str, bool]()
         """True for metrics whose update takes one tuple, as pytorch-ignite's does."""
-        self.has_no_targets = False
+        self.has_no_targets: bool = False
         """True if a batch of this epoch had no target, so the results would miss this batch."""
-        self.made = {
+        self.made: dict[str, dict[str, dict[str, Any]]] = {
             name: metric_states.plain_states(metric) for name, metric in self.metrics.items()
         }
         """The initial plain attributes of each metric and its parts."""

@@ -59,7 +59,7 @@ class Copies(dict[str, Manifest]):
     def __init__(self, store: Store) -> None:
         super().__init__()
         self.store = store
-        self.sizes = store.sizes()
+        self.sizes: dict[str, int] = store.sizes()
         self.broken: dict[str, str] = {}
         """By place: the error of a damaged checkpoint."""
         self.unfinished: list[str] = []

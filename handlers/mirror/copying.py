@@ -23,7 +23,7 @@ from .fetching import StoreError, again, take_over
 from .store import Store, shown
 from .uploader import Uploader
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 LONGEST_WAIT = 300.0
 """The most seconds between two attempts while the store fails."""

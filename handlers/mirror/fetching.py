@@ -39,7 +39,7 @@ from ..files import (
 from .copies import RUN, Copies, is_log
 from .store import ODD, SMALL, Store
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
 """The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""

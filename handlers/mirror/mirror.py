@@ -16,7 +16,7 @@ from .fetching import LOGS
 from .process import Copier
 from .store import check_address, local_path, protocol_of, shown
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -16,7 +16,7 @@ from ..checkpoint import checkpoints
 from .copying import ERRORS, FAILS
 from .fetching import StoreError
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 START = f"from {__package__}.copying import main; main()"
 
@@ -25,9 +25,9 @@ class Copier:
     """The process that copies during one run; it is started again if it ends by itself."""
 
     def __init__(self) -> None:
-        self.is_started = False
+        self.is_started: bool = False
         """False on other ranks than the first, and before the process is ready."""
-        self.warnings = SimpleQueue[str]()
+        self.warnings: SimpleQueue[str] = SimpleQueue[str]()
         """The warnings of the process, for the journal."""
         self._behind = "it is not known what it holds"
         """The last report of the process on files that the store lacks."""

@@ -41,7 +41,7 @@ class Store:
 
     def __init__(self, url: str, options: Mapping[str, Any]) -> None:
         check_address(url)
-        self.url = shown(url)
+        self.url: str = shown(url)
         self._secrets = sorted(_secrets(options), key=len, reverse=True)
         self._is_local = protocol_of(url) in LOCAL
         self._given = (url, options)

@@ -17,7 +17,7 @@ from .fetching import join
 from .store import DRAFT as FILE_DRAFT
 from .store import DamagedError, Store
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 WRITER = "WRITER"
 """Holds the name of the process that copies to the store: the last one that has begun."""
@@ -37,7 +37,8 @@ class Uploader:
     """
 
     def __init__(self, store: Store, directory: Path, logs: list[str]) -> None:
-        self.store, self.directory = store, directory
+        self.store: Store = store
+        self.directory: Path = directory
         self._patterns = logs
         self._copied: dict[str, tuple[int, int] | None] = {}
         """Size and time of the logs as they were when they were copied."""

@@ -33,7 +33,7 @@ class Predictions:
     """
 
     def __init__(self, directory: str | Path) -> None:
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
 
     def __len__(self) -> int:
         """The number of samples.

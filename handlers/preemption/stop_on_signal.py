@@ -20,7 +20,7 @@ from .watchdog import Watchdog, kill_children
 if TYPE_CHECKING:
     from torch import Tensor
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 USUAL = tuple(
     getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGUSR1") if hasattr(signal, name)
@@ -180,10 +180,13 @@ class SignalWatch:
         self.state = state
         self.received: int | None = None
         """The first signal that this process got."""
-        self.received_at, self.exits = math.inf, False
+        self.received_at: float = math.inf
+        self.exits: bool = False
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
-        self.questions = Questions(state, every) if ranks.world_size() > 1 else None
+        self.questions: Questions | None = (
+            Questions(state, every) if ranks.world_size() > 1 else None
+        )
         """When to ask the other ranks, if there are any."""
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
@@ -225,7 +228,8 @@ class SignalWatch:
         if forked or self.received is not None:
             self._give_way(number, forked)
             return
-        self.received, self.received_at = number, time.monotonic()
+        self.received = number
+        self.received_at = time.monotonic()
         name = signal.Signals(number).name
         with suppress(OSError):  # print and logging may be in the middle of a line
             os.write(2, f"{name}: stops after this step; a second signal ends it now\n".encode())
@@ -250,7 +254,7 @@ class Questions:
 
     def __init__(self, state: State[Any, Any], every: int | None) -> None:
         self.every = every
-        self.due = state.iteration + (every or 1)
+        self.due: int = state.iteration + (every or 1)
         """The iteration of the next question."""
         self._step = 1
         self._asked_in = state.iteration

@@ -85,9 +85,12 @@ class Hook:
     def __init__(self, file: str) -> None:
         self.file = file
         given = json.loads(Path(file).read_text())
-        self.home, self.place, self.notes = given["home"], given["place"], given["notes"]
-        self.start, self.kill = given["start"], given["kill"]
-        self.rank = int(os.environ.get("RANK", "0"))
+        self.home: Any = given["home"]
+        self.place: Any = given["place"]
+        self.notes: Any = given["notes"]
+        self.start: Any = given["start"]
+        self.kill: Any = given["kill"]
+        self.rank: int = int(os.environ.get("RANK", "0"))
         self._own = threading.local()
         self._temporary = (os.path.realpath(tempfile.gettempdir()), "/dev", "/proc")
         self._directories: set[str] = set()

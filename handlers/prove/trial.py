@@ -92,7 +92,8 @@ class Trial:
 
     def __post_init__(self) -> None:
         self.root.mkdir(parents=True)
-        self.place, self.notes = self.root / "files", self.root / "notes"
+        self.place: Path = self.root / "files"
+        self.notes: Path = self.root / "notes"
         self.notes.mkdir()
         mirror(self.home, self.place, skip=self.root.parent)
         hooks = self.root / "hook"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
@@ -14,7 +15,7 @@ from ..checkpoint import Checkpoint, checkpoints
 from ..common import scalars
 from ..files import link_folder
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,8 +192,8 @@ class TrainWorker:
     """A worker of Ray Train, one of several ranks."""
 
     def __init__(self) -> None:
-        self.ray = import_module("ray.train")
-        self.storage = self.ray.get_context().get_storage()
+        self.ray: ModuleType = import_module("ray.train")
+        self.storage: Any = self.ray.get_context().get_storage()
 
     def report(self, metrics: Mapping[str, float], path: Path | None) -> None:
         """Report on all ranks, with the checkpoint that rank 0 has, if there is one.
@@ -241,7 +242,7 @@ class TuneTrial:
     """A trial of Ray Tune, in one process."""
 
     def __init__(self) -> None:
-        self.ray = import_module("ray.tune")
+        self.ray: ModuleType = import_module("ray.tune")
 
     def report(self, metrics: Mapping[str, float], path: Path | None) -> None:
         """Report; Tune copies the checkpoint to its storage.

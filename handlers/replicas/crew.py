@@ -16,7 +16,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 BEAT = 0.1
 """Seconds between two signs of life; the lighthouse takes who is silent for lost."""
@@ -105,8 +105,8 @@ class Crew:
             ConnectionError: There is no lighthouse.
         """
         self._library, self._lighthouse, self._timeout = lighthouses(), lighthouse, timeout
-        self.address = address or _address_towards(lighthouse)
-        self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
+        self.address: str = address or _address_towards(lighthouse)
+        self.id: str = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._client, self._ended = self._connected(), Event()
         Thread(target=self._beat, name="heartbeat", daemon=True).start()
 

@@ -15,7 +15,7 @@ from .shards import Letter, ShardedBatch, trained_by
 from .sums import Group, dealt, sum_over
 from .transfer import Lost, Parts, Shelf, received_from
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 MOST = 20
 """The most attempts in a row to work with the others."""
@@ -41,7 +41,7 @@ class Replica:
         self._own = Member(self._crew.id, self._shelf.place, self._group.store, shards)
         self.now: Quorum | None = None
         """Who computes the next step, or the step under way."""
-        self.is_ready = False
+        self.is_ready: bool = False
         """True if `now` is for a step that has not begun."""
 
     @property

@@ -19,7 +19,7 @@ from .replica import MOST, Replica, Result
 from .shards import ShardedBatch
 from .transfer import Lost
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 PATIENCE = 0.05
 """Seconds until a new replica asks again for the run."""

@@ -83,9 +83,10 @@ class Group:
             wait_for_workers=False,
             master_listen_fd=listening.detach(),
         )
-        self.store = f"{address}:{port}"
+        self.store: str = f"{address}:{port}"
         self._key, self._group = "", None
-        self.index, self.count = 0, 1
+        self.index: int = 0
+        self.count: int = 1
 
     def connect(self, key: str, store: str, index: int, count: int) -> None:
         """Connect to the replicas that know this key; those that are connected stay so.
@@ -93,7 +94,8 @@ class Group:
         Raises:
             Lost: One of them has not come.
         """
-        self.index, self.count = index, count
+        self.index = index
+        self.count = count
         if key == self._key:
             return
         self.abort()

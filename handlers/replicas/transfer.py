@@ -36,7 +36,7 @@ class Shelf:
         self._served: dict[Key, int] = {}
         self._socket = socket.create_server((address, 0))
         host, port = self._socket.getsockname()[:2]
-        self.place = f"{host}:{port}"
+        self.place: str = f"{host}:{port}"
         """The address and the port."""
         Thread(target=self._listen, name="replicas", daemon=True).start()
 

@@ -17,7 +17,7 @@ from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ..files import budget, printable, regular
 from .facts import Picture, RunDirectory, RunFacts, runs_in
@@ -121,8 +121,8 @@ class Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, port: int, runs: list[RunDirectory]) -> None:
-        self.live_page = LivePage(runs)
-        self.token = secrets.token_hex(16)
+        self.live_page: LivePage = LivePage(runs)
+        self.token: str = secrets.token_hex(16)
         super().__init__((LOOPBACK, port), Answer)
 
     @property
@@ -155,8 +155,9 @@ class Server(ThreadingHTTPServer):
 class Answer(BaseHTTPRequestHandler):
     """The answer to one request: the page, its data, an image, or an error that says what to do."""
 
-    server_version, sys_version = "Camshaft", ""
-    timeout = 30
+    server_version: str = "Camshaft"
+    sys_version: str = ""
+    timeout: ClassVar[float | None] = 30
     """Seconds without a byte."""
     error_message_format = (
         f"{HEAD}<title>%(message)s</title><h1>%(message)s</h1><p>%(explain)s</p></html>"

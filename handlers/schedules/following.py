@@ -17,7 +17,7 @@ from .clocks import length_in_steps
 from .horizon import Horizon
 from .scheduled import ByUpdates, Scheduled
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 STEP_COMPLETED = Events.STEP_COMPLETED
 BELOW = -1e-9
 """A rate below this is negative by more than a rounding error."""
@@ -47,7 +47,7 @@ class Rates:
     def __init__(self, state: State[Any, Any], event: EventEnum, metrics: list[str]) -> None:
         self.event = event
         self.metrics = metrics
-        self.steps = self.count(state)
+        self.steps: int = self.count(state)
         """The optimizer's steps when the metrics were last written, or when this process began:
         what a resumed run has measured is right until it steps."""
 
@@ -92,7 +92,7 @@ class Following:
         """How often the scheduler was stepped, as it says, after the handler's latest step."""
         self.assumed: Horizon | None = None
         """The horizon of the schedule, if its number of steps may be wrong."""
-        self.is_ready = False
+        self.is_ready: bool = False
         """True for a scheduler that the script has made."""
         self.unknown: Horizon | None = None
         """The horizon of a run whose length is unknown until its first epoch ends."""
@@ -117,7 +117,8 @@ class Following:
             if not (length if is_ready else horizon.is_asked) or horizon.steps == horizon.max_steps:
                 return
             if length == horizon.steps or (length < horizon.steps and not is_ready):
-                self.assumed, self.is_ready = horizon, is_ready
+                self.assumed = horizon
+                self.is_ready = is_ready
 
     def horizon_by_now(self, state: State[Any, Any]) -> Horizon | None:
         """The length of a run of which it was not known, after its first epoch."""

@@ -39,7 +39,7 @@ from .following import (
 from .horizon import Horizon, horizon_of, update_of
 from .scheduled import ByUpdates, Scheduled
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 class ScheduleEvents(EventEnum):

@@ -40,7 +40,7 @@ class Scheduled(LRScheduler):
                 f"there are {len(schedules)} schedules and {len(groups)} parameter groups; give "
                 "one schedule for all groups, or one for each"
             )
-        self.schedule = " | ".join(map(repr, schedules))
+        self.schedule: str = " | ".join(map(repr, schedules))
         self.total = total
         self.field = field
         self._plans = [schedule.plan(total) for schedule in schedules]
@@ -49,7 +49,7 @@ class Scheduled(LRScheduler):
         for group in groups:
             first = f"initial_{field}"
             group[first] = group.get(first, read(group, field))
-        self.bases = [group[f"initial_{field}"] for group in groups]
+        self.bases: list[Any] = [group[f"initial_{field}"] for group in groups]
         super().__init__(optimizer)
 
     @property
@@ -105,10 +105,10 @@ class ByUpdates(LRScheduler):
     def __init__(self, scheduler: UpdateScheduler) -> None:
         # LRScheduler.__init__ would set the rates. The base class only gives the type.
         self.scheduler = scheduler
-        self.optimizer = scheduler.optimizer
-        self.field = str(getattr(scheduler, "param_group_field", "lr"))
+        self.optimizer: Optimizer = scheduler.optimizer
+        self.field: str = str(getattr(scheduler, "param_group_field", "lr"))
         self.last_epoch = 0
-        self.epochs = 0
+        self.epochs: int = 0
 
     def step(self, epoch: int | None = None) -> None:
         """Step the scheduler after one more update."""
@@ -135,5 +135,6 @@ class ByUpdates(LRScheduler):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load progress, and the state of the scheduler inside."""
-        self.last_epoch, self.epochs = state_dict["last_epoch"], state_dict["epochs"]
+        self.last_epoch: int = state_dict["last_epoch"]
+        self.epochs = state_dict["epochs"]
         self.scheduler.load_state_dict(state_dict["_schedulers"][0])

@@ -20,7 +20,7 @@ from ...engine.update import Update
 from .trial import Undo, as_before, trial_engine
 
 Make = Callable[[int], Any]
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 STEPS = 2
 """Steps of a trial: the second one needs activations and the optimizer's state at once."""

@@ -19,7 +19,7 @@ from ..common import given, write
 from .lr_curve import LRCurve, smoothed
 from .trial import as_before, trial_engine
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Loss = str | Callable[[State[Any, Any]], Any]
 
@@ -134,7 +134,7 @@ class RangeTest:
         given_rates = [float(given(group)["lr"]) for group in self.optimizer.param_groups]
         if not max(given_rates) > 0:
             raise ValueError("find_lr: needs an optimizer with a learning rate above 0")
-        self.ratios = [rate / max(given_rates) for rate in given_rates]
+        self.ratios: list[float] = [rate / max(given_rates) for rate in given_rates]
 
     @contextmanager
     def at_each_step(self) -> Generator[None]:

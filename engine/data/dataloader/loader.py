@@ -48,7 +48,7 @@ class Loader(Source[Any]):
     def __init__(self, data: DataLoader[Any], order: Order | None = None) -> None:
         """Make the copy, or reuse one whose persistent workers are alive from an earlier run."""
         super().__init__(data, order)
-        self.copy = IDLE.pop(data) if data in IDLE else _copy_of(data)
+        self.copy: DataLoader[Any] = IDLE.pop(data) if data in IDLE else _copy_of(data)
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""

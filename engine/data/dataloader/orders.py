@@ -15,7 +15,7 @@ from ..loaders import LengthBatches, Mixture, Placed, SharedOrder
 from ..order import Order
 from ..sources import length_of
 
-KNOWN = (DistributedSampler.__iter__, SharedOrder.__iter__)
+KNOWN: tuple[Any, ...] = (DistributedSampler.__iter__, SharedOrder.__iter__)
 """The `__iter__` methods that deal one order out to the ranks in turn."""
 
 
@@ -48,14 +48,15 @@ class Sampled(Order):
     This class takes any sampler: it is unknown how the sampler shares samples between ranks.
     """
 
-    place = 0
+    place: int = 0
     """The place of the next sample in the pass, over all ranks."""
     step = 1
     """The distance from a sample's place to the place of this rank's next sample."""
 
     def __init__(self, sampler: Any) -> None:
         super().__init__(fits_any_ranks=True)
-        self.sampler, self.name = sampler, type(sampler).__name__
+        self.sampler: Any = sampler
+        self.name: str = type(sampler).__name__
         self.begin(0, 0)
 
     def begin(
@@ -74,9 +75,11 @@ class Sampled(Order):
             seed: The key from which each batch's seed is made; without it, batches have no seeds.
             number: The number of the pass, if each index needs its place; else None.
         """
-        self.batches_before, self.samples_before = batches, samples
-        self.seed, self.pass_number = seed, number
-        self.number = 0
+        self.batches_before: int = batches
+        self.samples_before: int | None = samples
+        self.seed: tuple[int, ...] | None = seed
+        self.pass_number: int | None = number
+        self.number: int = 0
         """The number of the latest batch."""
         self._rest: Iterator[Any] = iter(())
         if self.shares is not None:
@@ -88,7 +91,8 @@ class Sampled(Order):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin to draw; a loader may call this twice per pass, and uses the second iterator."""
-        self._rest, self.number, self.place = self._draw(), 0, 0
+        self._rest, self.number = self._draw(), 0
+        self.place = 0
         return self._asked()
 
     def skip(self) -> None:
@@ -131,24 +135,28 @@ class OfAccelerate(Sampled):
         super().__init__(batches)
         ones = batches.batch_sampler.sampler
         seed = f", {_settings(ones, 'initial_seed')}" if hasattr(ones, "initial_seed") else ""
-        self.name = f"{type(batches).__name__}({type(ones).__name__}{seed})"
-        self.ranks = batches.num_processes
-        self.batch = int(batches.batch_size * (1 if batches.split_batches else self.ranks))
+        self.name: str = f"{type(batches).__name__}({type(ones).__name__}{seed})"
+        self.ranks: Any = batches.num_processes
+        self.batch: int | None = int(
+            batches.batch_size * (1 if batches.split_batches else self.ranks)
+        )
 
 
 class OneByOne(Sampled):
     """The samples of a sampler that shares nothing between ranks, cut into batches of one size."""
 
     splits_anywhere = True
+    place: int
 
     def __init__(self, ones: Any, batches: BatchSampler | None) -> None:
         super().__init__(ones if batches is None else batches)
-        self.ones, self.name = ones, _named(ones)
-        self.is_batched = batches is not None
-        self.size = 1 if batches is None else batches.batch_size
-        self.drop_last = batches is not None and batches.drop_last
-        self.batch = self.size if self.ranks == 1 else None
-        self.samples = len(ones) if isinstance(ones, Sized) else None
+        self.ones: Any = ones
+        self.name: str = _named(ones)
+        self.is_batched: bool = batches is not None
+        self.size: int = 1 if batches is None else batches.batch_size
+        self.drop_last: bool = batches is not None and batches.drop_last
+        self.batch: int | None = self.size if self.ranks == 1 else None
+        self.samples: int | None = len(ones) if isinstance(ones, Sized) else None
 
     def length(self, batches: int = 0, samples: int = 0) -> int | None:
         """The batches of a pass, of which `batches` with `samples` samples have come already."""
@@ -185,14 +193,17 @@ class InTurn(Sampled):
     """
 
     splits_anywhere = True
+    place: int
 
     def __init__(self, sampler: Any, batches: Any, each_once: bool) -> None:
         super().__init__(sampler)
-        self.rank, self.ranks = sampler.rank, sampler.num_replicas
-        self.step, self.each_once = self.ranks, each_once
-        self.shares = {} if self.ranks > 1 else None
-        self.is_batched = batches is not None
-        self.drop_last = bool(getattr(batches, "drop_last", False))
+        self.rank: Any = sampler.rank
+        self.ranks: Any = sampler.num_replicas
+        self.step: Any = self.ranks
+        self.each_once: bool = each_once
+        self.shares: dict[int, float] | None = {} if self.ranks > 1 else None
+        self.is_batched: bool = batches is not None
+        self.drop_last: bool = bool(getattr(batches, "drop_last", False))
         if ranks.data_group() is not None and self.ranks not in (1, ranks.data_world_size()):
             raise ValueError(
                 f"{type(sampler).__name__} deals samples out to {self.ranks} ranks, and by "
@@ -208,17 +219,17 @@ class InTurn(Sampled):
         elif ones.shuffle:
             self.name = f"DistributedSampler({_settings(ones, 'shuffle', 'seed')})"
         else:
-            self.name = SequentialSampler.__name__
-        self.size = self.ranks * (1 if batches is None else batches.batch_size)
-        self.batch = self.size
-        self.samples = min(len(cast("Sized", ones.dataset)), int(ones.total_size))
+            self.name: str = SequentialSampler.__name__
+        self.size: Any = self.ranks * (1 if batches is None else batches.batch_size)
+        self.batch: int | None = self.size
+        self.samples: int | None = min(len(cast("Sized", ones.dataset)), int(ones.total_size))
 
     def length(self, batches: int = 0, samples: int = 0) -> int:
         """The batches of a pass, of which `batches` with `samples` samples have come already."""
         assert self.samples is not None
         whole, rest = divmod(max(0, self.samples - samples), self.size)
         is_there = rest > (self.rank if self.each_once else 0)
-        return batches + whole + (is_there and not self.drop_last)
+        return batches + int(whole) + (is_there and not self.drop_last)
 
     def _draw(self) -> Iterator[Any]:
         return self._deal(self._whole())
@@ -268,9 +279,10 @@ class OfLikeLength(InTurn):
         names, by_tokens = ["shuffle", "pool", "drop_last", "seed"], batches.max_tokens is not None
         if by_tokens:
             names = ["max_tokens", "batch_size", *names]
-        self.name = f"LengthBatches({_settings(batches, *names)})"
-        self.size = self.batch = 0 if by_tokens else cast("int", batches.batch_size)
-        self.samples = len(batches.lengths)
+        self.name: str = f"LengthBatches({_settings(batches, *names)})"
+        self.size: int = 0 if by_tokens else cast("int", batches.batch_size)
+        self.batch: int | None = self.size
+        self.samples: int | None = len(batches.lengths)
 
     def length(self, batches: int = 0, samples: int = 0) -> int:
         """The batches of a pass, of which so many with so many samples have come already."""

@@ -19,7 +19,7 @@ try:  # torch's docstring of `collate` names these; without them, data is read s
 except ImportError:
     collate_tensor_fn, default_collate_fn_map = None, {}  # type: ignore[assignment]
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 _is_profiled: Any = getattr(autograd, "_profiler_enabled", None)
 
@@ -90,7 +90,7 @@ class Unrecorded:
 
     def __init__(self, batches: Any) -> None:
         self.batches = batches
-        self.read = batches._next_data
+        self.read: Any = batches._next_data
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -114,7 +114,7 @@ class InMemory:
     def __init__(self, dataset: Any, collate: Any) -> None:
         """Take a data set, and the loader's `collate_fn`."""
         self.dataset = dataset
-        self.is_on = True
+        self.is_on: bool = True
         self._kinds: dict[type, type | None] = {}
         self._dense: dict[int, ref[Tensor]] = {}  # weak, so that a replaced tensor can be freed
         self._is_noted = False

@@ -42,6 +42,7 @@ class ShardedLoader(Loader):
 
     seeds_workers = fills_up = True
     told: dict[str, Any]
+    samples: Any
 
     def __init__(self, data: DataLoader[Any]) -> None:
         if data.persistent_workers:

@@ -63,7 +63,7 @@ class Mixture(Sampler[int]):
                     f"Mixture got a {type(given).__name__}; sources and weights need names: "
                     'Mixture({"web": web, "code": code}, weights={"web": 0.7, "code": 0.3})'
                 )
-        self.names = sorted(sources)
+        self.names: list[str] = sorted(sources)
         for name in self.names:
             _check(name, sources[name])
         if not sources:
@@ -76,12 +76,15 @@ class Mixture(Sampler[int]):
                 'from 1, needs ended="repeat"; for shorter epochs write engine.run(epoch_length=)'
             )
         self.data: ConcatDataset[Any] = ConcatDataset([sources[name] for name in self.names])  # type: ignore[misc]
-        self.sizes = [len(sources[name]) for name in self.names]  # type: ignore[arg-type]
-        self.weights = self._weights(weights, temperature)
+        self.sizes: list[int] = [len(sources[name]) for name in self.names]  # type: ignore[arg-type]
+        self.weights: list[float] = self._weights(weights, temperature)
         if not hasattr(seed, "__index__"):
             raise TypeError(f"Mixture(seed={seed!r}): needs a whole number, the same on all ranks")
-        self.ended, self.samples, self.random, self.seed = ended, samples, random, int(seed)
-        self.epoch = 0
+        self.ended = ended
+        self.samples: int | None = samples
+        self.random: bool = random
+        self.seed: int = int(seed)
+        self.epoch: int = 0
         for name, count in zip(self.names, self._counts, strict=True):
             if not count:
                 raise ValueError(

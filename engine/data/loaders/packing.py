@@ -72,11 +72,14 @@ class Packed(Dataset[dict[str, Tensor]]):
             raise ValueError(f"Packed(window={window!r}): needs a number of samples, from 1")
         if type(fill) is not int:
             raise TypeError(f"Packed(fill={fill!r}): needs the id of a token, as 0")
-        self.dataset, self.max_tokens, self.window, self.fill = dataset, max_tokens, window, fill
+        self.dataset: Dataset[Any] | Sequence[Any] = dataset
+        self.max_tokens: int = max_tokens
+        self.window: int = window
+        self.fill: int = fill
         count = len(cast("Sized", dataset))
         if lengths is None:
             lengths = (len(self._tokens(index)[0]) for index in range(count))
-        self.lengths = token_lengths("Packed", lengths, max_tokens)
+        self.lengths: Tensor = token_lengths("Packed", lengths, max_tokens)
         if len(self.lengths) != count:
             raise ValueError(
                 f"Packed() got {len(self.lengths)} lengths for {count} samples: give one "

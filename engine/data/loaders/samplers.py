@@ -128,13 +128,18 @@ class LengthBatches:
                 has more than `max_tokens`.
         """
         if max_tokens is None:
-            self.lengths = torch.as_tensor(list(lengths))
+            self.lengths: Tensor = torch.as_tensor(list(lengths))
         else:
             self.lengths = token_lengths("LengthBatches", lengths, max_tokens)
-        self.batch_size, self.max_tokens, self.pool = batch_size, max_tokens, pool
-        self.shuffle, self.drop_last, self.seed = shuffle, drop_last, seed
-        self.rank, self.num_replicas = ranks.data_rank(), ranks.data_world_size()
-        self.epoch = 0
+        self.batch_size: int | None = batch_size
+        self.max_tokens: int | None = max_tokens
+        self.pool: int = pool
+        self.shuffle: bool = shuffle
+        self.drop_last: bool = drop_last
+        self.seed: int = seed
+        self.rank: int = ranks.data_rank()
+        self.num_replicas: int = ranks.data_world_size()
+        self.epoch: int = 0
         self._once: list[Tensor] = []
         """The batches of all epochs, in their order by length, if there are `max_tokens`."""
         self._check()

@@ -40,7 +40,8 @@ class SeededSamples(Dataset[Any]):
                 torch. The data set's own generators are not seeded.
             seed: The seed of the run; the same on all ranks.
         """
-        self.dataset, self.seed = dataset, seed
+        self.dataset: Dataset[Any] | Sequence[Any] = dataset
+        self.seed: int = seed
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]

@@ -51,7 +51,8 @@ class ShardedStream(IterableDataset[Any]):
     [0, 1, 2, 10, 11, 12, 20, 21, 22]
     """
 
-    epoch, has_start = 0, False
+    epoch: int = 0
+    has_start: bool = False
     begun: Begun | None = None
     """Set in the copy that an engine reads, which gives `Taken` samples."""
 
@@ -87,10 +88,12 @@ class ShardedStream(IterableDataset[Any]):
                 raise TypeError(f"ShardedStream({name}={number!r}): needs a whole number")
             if number < least:
                 raise ValueError(f"ShardedStream({name}={number}): needs a number from {least}")
-        self.shards, self.read, self.seed = list(shards), read, int(seed)
+        self.shards: list[Any] = list(shards)
+        self.read = read
+        self.seed: int = int(seed)
         self.shuffle_buffer = shuffle_buffer
-        self.open_shards = open_shards if shuffle_buffer else 1
-        self.block = max(1, shuffle_buffer // open_shards) if shuffle_buffer else IN_ORDER
+        self.open_shards: int = open_shards if shuffle_buffer else 1
+        self.block: int = max(1, shuffle_buffer // open_shards) if shuffle_buffer else IN_ORDER
         """How many samples of a shard are read, and shuffled, together."""
         self.at_start: Begun = [0] * len(self.shards), (), 0
         self.deal_to(ranks.data_world_size(), ranks.data_rank())
@@ -107,7 +110,8 @@ class ShardedStream(IterableDataset[Any]):
 
     def deal_to(self, num_replicas: int, rank: int) -> None:
         """Take the part of one of so many ranks; an engine calls it with those of its run."""
-        self.num_replicas, self.rank = num_replicas, rank
+        self.num_replicas: int = num_replicas
+        self.rank: int = rank
         if len(self.shards) < num_replicas:
             raise ValueError(
                 f"ShardedStream got {len(self.shards)} shards for {num_replicas} ranks: needs one "
@@ -145,8 +149,9 @@ class Lane:
     """
 
     def __init__(self, stream: ShardedStream, number: int, lanes: int) -> None:
-        self.stream, self.number = stream, number
-        self.own = stream.order()[number::lanes]
+        self.stream: ShardedStream = stream
+        self.number: int = number
+        self.own: list[int] = stream.order()[number::lanes]
         self.finished: list[int] = []
         """Shards that have ended since the latest batch was made."""
 

@@ -20,7 +20,7 @@ from .description import describe, numbers
 from .memory import HandlerStates
 from .run import Run
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 PLACE = "camshaft"
 """The key of `Engine.state_dict` under which the place in the data is saved."""
@@ -233,7 +233,9 @@ class Engine(ignite.engine.Engine):
         return self.state
 
     def _begin(self) -> Run:
-        self.should_terminate = self.should_terminate_single_epoch = self.should_interrupt = False
+        self.should_interrupt = False
+        self.should_terminate: bool | str = False
+        self.should_terminate_single_epoch: bool | str = False
         self._dataloader_iter = None
         now, before = self.state, self._native_state
         if before is None or not (now.iteration or now.epoch):

@@ -42,14 +42,14 @@ class IgniteFeed(Feed[Any]):
     def __init__(self, run: Run, data: Iterable[Any], state: State[Any, Any]) -> None:
         super().__init__(data, state, repeats=True)  # a pass follows each one, whatever the epochs
         self.run = run
-        self.reached = Reached.NOTHING
-        self.batches = 0
+        self.reached: Reached = Reached.NOTHING
+        self.batches: int = 0
         """The number of batches of the epoch so far."""
-        self.fire = run.engine._fire_event
+        self.fire: Any = run.engine._fire_event
         """Fires an event in each iteration."""
-        self.announces = run.engine.state.dataloader is not None
+        self.announces: bool = run.engine.state.dataloader is not None
         """False if `run` got no data: ignite then fires no GET_BATCH events."""
-        self.was_left = False
+        self.was_left: bool = False
         """True if a handler ended the run before the process function was called."""
 
     def length(self) -> int | None:
@@ -78,7 +78,8 @@ class IgniteFeed(Feed[Any]):
         if self.announces and engine.state.dataloader is not self.data:
             self.source.close()
             del self.source
-            self.data = self.state.control.data = engine.state.dataloader
+            self.state.control.data = engine.state.dataloader
+            self.data: Iterable[Any] = engine.state.dataloader
         engine._dataloader_iter = self.begin_pass(self._number())
 
     def _number(self) -> int | None:
@@ -171,7 +172,8 @@ class IgniteFeed(Feed[Any]):
     def _carry_out(self, reached: Reached) -> None:
         """Carry out requests of handlers, each of which ends the epoch here."""
         if self.run.carry_out(self.batches):
-            self.was_left, self.reached = True, reached
+            self.was_left = True
+            self.reached = reached
         elif self.run.has_ended_epoch:
             self.restart()
 

@@ -69,7 +69,7 @@ class FromIgnite:
                 f"FromIgnite({handler!r}, on=...): cannot be called; without on= its attach() is "
                 "used"
             )
-        self.name = type(handler).__name__
+        self.name: str = type(handler).__name__
         self.handler: Any = handler
         self._on, self._args, self._kwargs = on, args, kwargs
 
@@ -107,7 +107,7 @@ class IgniteHandlers:
 
     def __init__(self, native: Engine[Any, Any]) -> None:
         self._native = weakref.ref(native)
-        self.engine = IgniteEngine(native, self.follow)
+        self.engine: IgniteEngine = IgniteEngine(native, self.follow)
         self._outer: list[State[Any, Any]] = []
         self._heard: dict[EventEnum, Any] = {}
         self._began = self._epoch_began = time.time()

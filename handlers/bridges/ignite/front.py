@@ -42,13 +42,13 @@ class RunState(ignite.engine.State):
         """1 while reading a batch that Camshaft has counted but ignite has not."""
         super().__init__()
 
-    epoch = _same("epoch")
-    step = _same("step")
-    epoch_length = _same("epoch_length")
-    max_epochs = _same("max_epochs")
-    max_iters = _same("max_iterations")
-    batch = _same("batch")
-    output = _same("output")
+    epoch: Any = _same("epoch")
+    step: Any = _same("step")
+    epoch_length: Any = _same("epoch_length")
+    max_epochs: Any = _same("max_epochs")
+    max_iters: Any = _same("max_iterations")
+    batch: Any = _same("batch")
+    output: Any = _same("output")
     iteration: Any = property(
         lambda self: self.run.iteration - self.ahead, lambda self, to: self._count(to)
     )

@@ -15,7 +15,7 @@ from ....engine import Engine as NativeEngine
 from ....engine.state import has_state
 from .description import unwrapped
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 ATTRIBUTES = {"EMAHandler": ("ema_model",), "EpochOutputStore": ("data",)}
 """The attributes to save of handlers that change and have no `state_dict`."""

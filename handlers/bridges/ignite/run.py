@@ -26,16 +26,16 @@ class Run:
         self.engine = engine
         self.state = state
         self.feed: IgniteFeed | None = None
-        self.left_at = 0
+        self.left_at: int = 0
         """The iteration of the loop before this leg; a checkpoint that is loaded changes it."""
-        self.is_interrupted = False
-        self.has_ended_epoch = False
+        self.is_interrupted: bool = False
+        self.has_ended_epoch: bool = False
         """True if an epoch ended early and its data must restart."""
-        self.has_started = False
-        self.is_over = False
+        self.has_started: bool = False
+        self.is_over: bool = False
         """True if the run was interrupted after its last epoch: only the end is left."""
-        self.began = time.time()
-        self.epoch_began = 0.0
+        self.began: float = time.time()
+        self.epoch_began: float = 0.0
         engine._init_timers(engine.state)
 
     def go(self) -> bool:

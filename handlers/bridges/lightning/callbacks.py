@@ -66,7 +66,7 @@ class FromLightning:
                     f"done by {HERE[cls.__name__]}"
                 )
         public = {each for each in dir(base) if not each.startswith("_")}
-        self.hooks = {
+        self.hooks: set[str] = {
             each for each in public if getattr(type(callback), each) is not getattr(base, each)
         }
         for hook in sorted(self.hooks - CALLED):

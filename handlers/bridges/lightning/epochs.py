@@ -15,14 +15,15 @@ from .trainer import TrainerView, stage_of, training
 
 if TYPE_CHECKING:
     from ....engine import Engine
+    from .hooks import Hooks
 
 ENDED = Events.EPOCH_COMPLETED(last=True)
-HOOKS = {
+HOOKS: dict[Events, tuple[str, ...]] = {
     Events.STARTED: ("on_fit_start", "on_train_start"),
     Events.EPOCH_STARTED: ("on_train_epoch_start",),
     Events.COMPLETED: ("on_train_end", "on_fit_end"),
 }
-HOOKS_OF_EVALUATIONS = {
+HOOKS_OF_EVALUATIONS: dict[Events, tuple[str, ...]] = {
     Events.STARTED: ("on_{}_start",),
     Events.EPOCH_STARTED: ("on_{}_epoch_start",),
 }
@@ -36,8 +37,8 @@ class LightningEpochs:
         self.model = model
         """The module to call, or the wrapper around it."""
         self.trainer = trainer
-        self.hooks = trainer.hooks
-        self.module = trainer.hooks.module
+        self.hooks: Hooks = trainer.hooks
+        self.module: Any = trainer.hooks.module
         self._looks_at_gradients = False
 
     def attach(self, engine: Engine[Any, Any]) -> None:

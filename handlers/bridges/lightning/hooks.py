@@ -72,7 +72,7 @@ class Hooks:
 
     def __init__(self, module: Module) -> None:
         self.module: Any = module
-        self.own = overridden(module)
+        self.own: set[str] = overridden(module)
         self.callbacks: dict[str, list[Callable[..., object]]] = {}
         """By name."""
 

@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from ....engine.state import State
 from ....engine.update import MicroBatch, Update
-from .hooks import called_by_forward, takes_index
+from .hooks import Hooks, called_by_forward, takes_index
 from .trainer import TrainerView, stage_of
 
 
@@ -29,13 +29,15 @@ class LightningSteps:
     ) -> None:
         self.model = model
         """The module to call, or the wrapper around it."""
-        self.hooks = trainer.hooks
-        self.module = trainer.hooks.module
+        self.hooks: Hooks = trainer.hooks
+        self.module: Any = trainer.hooks.module
         self.update = update
         self.prepare = prepare
-        self.autocast = autocast or nullcontext()
+        self.autocast: Any = autocast or nullcontext()
         steps = ("training_step", "validation_step", "test_step", "predict_step")
-        self.takes_index = {name: takes_index(getattr(self.module, name)) for name in steps}
+        self.takes_index: dict[str, bool] = {
+            name: takes_index(getattr(self.module, name)) for name in steps
+        }
 
     def train(self, state: State[Any, Any], batch: Any) -> Any:
         """Call `training_step`, and update; in manual optimisation the module updates itself."""

@@ -85,7 +85,8 @@ class TrainerView:
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks
-        self.lightning_module = self.model = hooks.module
+        self.lightning_module: Any = hooks.module
+        self.model: Any = hooks.module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[SchedulerConfig] = []

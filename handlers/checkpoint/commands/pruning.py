@@ -39,7 +39,7 @@ from ..format import (
     reading,
 )
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:

@@ -33,7 +33,7 @@ from ..format import (
 from .saved import NAME, Saved, saved_at
 from .verify import check_pieces, verify_files, verify_portion
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
@@ -136,7 +136,8 @@ class Checkpoints(list[Saved]):
     def __init__(self, directory: str | Path, verify: Verify = verify_files) -> None:
         found, broken = scan(Path(directory))
         super().__init__(found)
-        self.directory, self._verify = Path(directory), verify
+        self.directory: Path = Path(directory)
+        self._verify = verify
         self._unread = {n: each for n, each in broken.items() if isinstance(each, UnreadCheckpoint)}
         self.broken: dict[str, str] = {name: error.reason for name, error in broken.items()}
         """The names of broken checkpoints, with the reasons; `latest` and `best` add to them."""

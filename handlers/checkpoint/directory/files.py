@@ -35,7 +35,7 @@ from .contents import tree_at, tree_in
 from .saved import saved_at
 from .verify import compare_names, compare_size, refuse_other_pieces
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 SMALLEST = 2**20
 """The fewest bytes of a file that checkpoints share."""
@@ -50,7 +50,7 @@ class RunningChecksums:
     """The checksums of bytes that are added piece by piece."""
 
     def __init__(self) -> None:
-        self.size = 0
+        self.size: int = 0
         self._sums: list[int] = []
 
     def add(self, piece: memoryview) -> None:

@@ -40,7 +40,7 @@ from .contents import table_in
 if TYPE_CHECKING:
     from .saved import Saved
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 PIECE = 2**20
 """The bytes that are read before they are summed: few enough for the processor's cache."""
@@ -194,7 +194,7 @@ class Places:
     def __init__(self, views: Sequence[memoryview]) -> None:
         self._views = [view for view in views if len(view)]
         self._begins = list(accumulate(map(len, self._views), initial=0))
-        self.size = self._begins.pop()
+        self.size: int = self._begins.pop()
 
     def between(self, begin: int, end: int) -> list[memoryview]:
         """The buffers for these bytes; if there are too many, only the first buffers."""

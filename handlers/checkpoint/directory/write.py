@@ -27,7 +27,7 @@ from .catalogue import next_number, scan
 from .files import read_back, read_manifest_back, write_files
 from .saved import Saved
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 LATEST = "LATEST"
 

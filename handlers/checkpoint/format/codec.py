@@ -52,7 +52,8 @@ class Encoder:
         It is restored as one tensor, so that a change in one place is a change in both. With
         `of_rank`, values are those of one rank, and distributed tensors are in `shared`.
         """
-        self.owner, self._of_rank = owner, of_rank
+        self.owner: str = owner
+        self._of_rank = of_rank
         self.tensors: dict[str, Tensor] = {}
         self.shared: dict[str, Tensor] = {}
         """Distributed tensors, under names that are the same on all ranks."""

@@ -38,7 +38,7 @@ class BrokenCheckpoint(ValueError):  # noqa: N818  # reads as what it is
 
     def __init__(self, reason: str, path: Path | None = None) -> None:
         super().__init__(reason, path)
-        self.reason = printable(reason)
+        self.reason: str = printable(reason)
         self.path = path
 
     def __str__(self) -> str:
@@ -102,7 +102,7 @@ class NoMemory(OSError):  # noqa: N818  # reads as what it is
     def __init__(self, task: str, cause: BaseException, advice: str = "") -> None:
         said = (str(cause).splitlines() or [""])[0]
         super().__init__(f"could not {task} ({type(cause).__name__}: {said}){advice}")
-        self.errno = errno.ENOMEM
+        self.errno: int | None = errno.ENOMEM
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from .check import has_groups
 from .plan import Change, Fate, LoadPlan, is_of, with_fate
 from .read import ReadOnce, SavedRun, in_memory
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 def resume(

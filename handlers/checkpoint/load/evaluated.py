@@ -22,7 +22,7 @@ from ..weights import load_weights, weights
 from .check import mismatches
 from .read import ReadOnce, objects_at
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
 _untouched: WeakKeyDictionary[Any, Versions] = WeakKeyDictionary()
 """By engine: the versions of its weights when a handler that resumes was attached."""

@@ -33,7 +33,7 @@ from ..format import MEMORY, TENSORS, TRAIN, TREE, decode, rank_file, reading, t
 from ..weights import weights
 from .check import validate_run
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)

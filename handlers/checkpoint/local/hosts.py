@@ -19,7 +19,7 @@ from ..directory import checksums_of
 from ..format import PLAIN_NAME, Checksums, Manifest
 from ..save import Files, Team
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 PIECE = 4 * 2**20
 """The bytes that are sent at once."""
@@ -36,7 +36,7 @@ class Hosts(Team):
         """Know no host yet."""
         super().__init__(directory, is_alone=False)
         self._copies = copies
-        self.firsts = [0]
+        self.firsts: list[int] = [0]
         """The first rank of each host."""
         self._first_here = 0
         self._to: int | None = None
@@ -69,7 +69,8 @@ class Hosts(Team):
         finally:
             with suppress(OSError):
                 probe.unlink()
-        self._first_here, self.firsts = own, sorted({*first_of})
+        self._first_here = own
+        self.firsts = sorted({*first_of})
         if self._copies and len(self.firsts) > 1:
             ranks.side_group()
             self._pair(first_of)

@@ -29,7 +29,7 @@ from ..directory import (
 from ..format import Keep, Manifest
 from .hosts import Hosts
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 
 class Held(NamedTuple):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..export import Export
     from ..local import Local
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 OnFailure = Literal["raise", "warn"]
 LARGEST = 2**26

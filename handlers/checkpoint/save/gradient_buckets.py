@@ -20,7 +20,7 @@ from ....engine import Engine, ranks
 from ....engine.modules import all_modules
 from ....engine.update import Update
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Buckets = list[list[int]]
 """The numbers of the parameters in each bucket of a model."""

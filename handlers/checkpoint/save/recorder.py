@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from ..export import Export
     from ..local import Local, LocalRecorder
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 FIRST_WAIT = 1.0
 """Seconds before the first retry; each further wait is twice as long."""
@@ -100,14 +100,16 @@ class Recorder:
                 writes its own.
         """
         self.handler = handler
-        self.directory = Path(handler.directory).absolute()  # the script may change its directory
+        self.directory: Path = Path(
+            handler.directory
+        ).absolute()  # the script may change its directory
         self.frozen: FrozenWeights | None = None
         """The frozen weights, if saves leave them out."""
         self.unsaved: Unsaved | None = None
         """The script's objects that the run changes and that are not among the engine's objects."""
         self.copies: dict[str, Any] | None = None
         """Copies of optimizers, in which the first save tries whether they can be put back."""
-        self.layout = Layout()
+        self.layout: Layout = Layout()
         """How tensors lie on the ranks, from save to save."""
         self.spared: Path | None = None
         """A checkpoint that is never dropped."""

@@ -353,7 +353,7 @@ class FileBuffer:
             .view(tensors[name].shape)
             for name, place in places.items()
         }
-        self.content = memory.numpy().data
+        self.content: memoryview[int] = memory.numpy().data
 
     def fits(self, tensors: Mapping[str, Tensor]) -> bool:
         """True if these tensors have the names, types and shapes that the file is laid out for."""

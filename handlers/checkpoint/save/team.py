@@ -31,7 +31,7 @@ from ..format import CHUNK, Checksums, Payload, least_chunk
 from ..sharding import is_sharded
 from ..weights import checksum, checksums, named_parameters_of, weights
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 GRACE = 4.0
 """Seconds that a run which ends with an error waits for other ranks, which may be gone."""

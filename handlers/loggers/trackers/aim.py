@@ -7,9 +7,9 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from ...common import Histogram, Image, Text
+from ...common import Histogram, Image, Medium, Text
 from ...files import LARGEST_TEXT, refuse_odd_directory, regular, replacing, safe_name
 from ..rows import Row, Start, WriterOf
 from .tracker import Forms, LogsToTracker, formed, numbers_of, pixels_of
@@ -47,7 +47,7 @@ class Aim(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "."
-    shown = tuple(FORMS)
+    shown: ClassVar[tuple[type[Medium], ...]] = tuple(FORMS)
     library = "aim"
     extra = "aim"
 

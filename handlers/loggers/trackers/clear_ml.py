@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from ...common import Histogram, Image, Medium
 from ..rows import Row, Start, WriterOf
@@ -37,7 +37,7 @@ class ClearML(LogsToTracker):
     _: KW_ONLY
     name: str = "camshaft"
     offline: bool = field(default=False, kw_only=True)
-    shown = (Image, Histogram)
+    shown: ClassVar[tuple[type[Medium], ...]] = (Image, Histogram)
     library = "clearml"
     extra = "clearml"
 

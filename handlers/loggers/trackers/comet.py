@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-from ...common import Image, Text
+from ...common import Image, Medium, Text
 from ..rows import Row, Start, WriterOf
 from .tracker import LogsToTracker, numbers_of, pixels_of
 
@@ -35,7 +35,7 @@ class Comet(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "."
-    shown = (Text, Image)
+    shown: ClassVar[tuple[type[Medium], ...]] = (Text, Image)
     library = "comet_ml"
     extra = "comet"
 

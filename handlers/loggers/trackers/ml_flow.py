@@ -10,7 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar
 
 from ....engine import EventEnum, Trigger
 from ...common import AT_EACH_ROW, Image, Medium, Text
@@ -59,7 +59,7 @@ class MLflow(LogsRows):
     hparams: Mapping[str, Any] = field(default_factory=dict[str, Any])
     name: str | None = None
     background: bool = field(init=False, repr=False)
-    shown = tuple(FILES)
+    shown: ClassVar[tuple[type[Medium], ...]] = tuple(FILES)
 
     def __post_init__(self) -> None:
         need("mlflow", "MLflow", "mlflow")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-from ...common import Image, Text
+from ...common import Image, Medium, Text
 from ..rows import Row, Start, WriterOf
 from .tracker import USUAL, Forms, LogsToTracker, formed, numbers_of
 
@@ -41,7 +41,7 @@ class SwanLab(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "swanlog"
-    shown = tuple(FORMS)
+    shown: ClassVar[tuple[type[Medium], ...]] = tuple(FORMS)
     library = "swanlab"
     extra = "swanlab"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
-from ...common import Text
+from ...common import Medium, Text
 from ..rows import Row, Start, WriterOf
 from .tracker import USUAL, Forms, LogsToTracker, formed
 
@@ -34,7 +34,7 @@ class Trackio(LogsToTracker):
         ModuleNotFoundError: trackio is not installed.
     """
 
-    shown = tuple(FORMS)
+    shown: ClassVar[tuple[type[Medium], ...]] = tuple(FORMS)
     library = "trackio"
     extra = "trackio"
 

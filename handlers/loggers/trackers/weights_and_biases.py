@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
+from ...common import Medium
 from ..rows import Row, Start, WriterOf
 from .tracker import USUAL, LogsToTracker, formed
 
@@ -36,7 +37,7 @@ class WandB(LogsToTracker):
 
     _: KW_ONLY
     directory: str | os.PathLike[str] = "."
-    shown = tuple(USUAL)
+    shown: ClassVar[tuple[type[Medium], ...]] = tuple(USUAL)
     library = "wandb"
     extra = "wandb"
 

@@ -57,7 +57,7 @@ class MetricFile:
         self._begin(-1)
 
     def _begin(self, inode: int) -> None:
-        self.problem = ""
+        self.problem: str = ""
         """Why it cannot be read, or not to its end."""
         self.series: dict[str, Series] = {}
         self.histograms: dict[str, Thinned[HistogramRow]] = {}
