@@ -18,7 +18,7 @@ EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 # Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
-.PHONY: help demo test slow lint docs bench lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
+.PHONY: help demo test slow lint docs bench bench-here lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
 	browser mutants soak clean
 
 help:  ## list the targets
@@ -57,6 +57,9 @@ bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start agai
 	$(BIN)/python tests/benchmarks/checkpoints.py
 	$(BIN)/python tests/benchmarks/start.py
 	$(BIN)/python tests/benchmarks/thousands.py
+
+bench-here: .venv/bench-$(KEY)  ## measure the same on this machine, with the figures of the page in brackets
+	$(BIN)/python tests/benchmarks/run.py --here
 
 # Tests of the core that need no other library, each in an environment of its own, without .venv.
 CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \

@@ -91,7 +91,12 @@ def test_the_metadata_of_the_wheel_are_those_of_pyproject(wheel: Path):
     }.items():
         assert metadata[field] == project[key]
     assert metadata.get_all("Classifier") == project["classifiers"]
-    assert metadata.get_payload(decode=True) == (ROOT / "README.md").read_bytes()
+    shown = metadata.get_payload(decode=True).decode()
+    assert not re.findall(r"\]\((?!\w+:|#)", shown)  # an index shows it without the repository
+    web = project["urls"]["Source"]
+    back = re.sub(rf"\]\({re.escape(web)}/(?:blob|tree|raw)/main/", "](", shown)
+    assert back == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f"]({web}/raw/main/docs/script.svg)" in shown
     assert sorted(metadata.get_all("Project-URL")) == sorted(
         f"{name}, {address}" for name, address in project["urls"].items()
     )

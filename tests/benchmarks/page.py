@@ -2,6 +2,7 @@
 
 import os
 import platform
+from collections.abc import Iterator
 from importlib.metadata import distributions
 from pathlib import Path
 
@@ -40,6 +41,31 @@ def insert(path: Path, text: str, name: str = "figures") -> None:
     before, _, rest = path.read_text(encoding="utf-8").partition(begin)
     after = rest.partition(end)[2]
     path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
+
+
+def beside(here: str, path: Path, name: str = "figures") -> str:
+    """The tables with the figures of the page in brackets, where the page has other ones."""
+    known = dict(_cells(path.read_text(encoding="utf-8").partition(f"<!-- {name}: begin -->")[2]))
+    lines = []
+    for line, key in zip(here.splitlines(), (key for key, _ in _cells(here)), strict=True):
+        there = known.get(key, [])
+        cells = [each.strip() for each in line.strip("|").split("|")]
+        if len(there) == len(cells) > 1 and not set(line) <= {*"|-: "}:
+            pairs = zip(cells, there, strict=True)
+            both = [own if own == other else f"{own} ({other})" for own, other in pairs]
+            lines.append(f"| {' | '.join(both)} |")
+        else:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _cells(text: str) -> Iterator[tuple[tuple[str, str], list[str]]]:
+    """Of each line: its heading and first cell, and all of its cells."""
+    heading = ""
+    for line in text.splitlines():
+        heading = line if line.startswith("#") else heading
+        cells = [each.strip() for each in line.strip("|").split("|")] if line[:1] == "|" else []
+        yield (heading, cells[0] if cells else line), cells
 
 
 def versions(*packages: str) -> str:

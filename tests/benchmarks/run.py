@@ -27,6 +27,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one short round, nothing written")
+    parser.add_argument(
+        "--here",
+        action="store_true",
+        help="show the page's figures in brackets, and leave the page",
+    )
     parser.add_argument("--subjects", nargs="+", choices=IMPORTS, default=list(IMPORTS))
     options = parser.parse_args()
     subjects = ["raw_loop", *(name for name in options.subjects if name != "raw_loop")]
@@ -36,8 +41,8 @@ def main() -> None:
         print(f"round {number} of {count}", file=sys.stderr)
         turns += by_turn(take_round(subjects, options.quick))
     figures = page.figures(turns, count)
-    print(figures)
-    if not options.quick and len(subjects) == len(IMPORTS):
+    print(page.beside(figures, PAGE) if options.here else figures)
+    if not options.here and not options.quick and len(subjects) == len(IMPORTS):
         page.insert(PAGE, figures)
 
 
