@@ -13,6 +13,13 @@ import nbformat
 from follow import BLOCK, COMMAND, SHOWN
 
 v4 = nbformat.v4
+INSTALL = """\
+# In Colab, or wherever Camshaft is not installed yet.
+from importlib.util import find_spec
+
+if find_spec("camshaft") is None:
+    %pip install --quiet "camshaft[examples,report]"
+"""
 
 
 def notebook_of(text: str) -> nbformat.NotebookNode:
@@ -30,6 +37,7 @@ def notebook_of(text: str) -> nbformat.NotebookNode:
             place = shown.end() if shown else place
     cells.append(v4.new_markdown_cell(text[place:].strip()))
     cells = [cell for cell in cells if cell.source]
+    cells.insert(1, code(INSTALL, ""))
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
