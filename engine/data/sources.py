@@ -20,7 +20,7 @@ END: Any = object()
 """A sentinel for "no batch"."""
 
 _warned = WeakSet[Any]()
-"""Loaders that have had the warning of repeated samples, as each evaluation makes a new source."""
+"""Loaders that have had a warning of repeated samples, as each run makes a new source."""
 
 
 class Source(Generic[Batch]):
@@ -75,6 +75,10 @@ class Source(Generic[Batch]):
     def settle(self, state: Any) -> None:
         """Between two passes, load this state into the data, if the data has a state."""
 
+    def undealt(self) -> int:
+        """A checksum of samples that nothing deals out to the ranks; 0 if there are none."""
+        return 0
+
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
         if self.seeds_workers or not has_persistent_workers(self.data):
@@ -102,6 +106,14 @@ class Stateful(Source[Batch]):
         if consumed:
             self.data.load_state_dict(position.told)
         return iterate(self.data)
+
+    def undealt(self) -> int:
+        """The checksum, if this is a loader like torch's, such as torchdata's."""
+        if "torch.utils.data" not in sys.modules:
+            return 0
+        from .dataloader import undealt_samples
+
+        return undealt_samples(self.data)
 
     def state(self) -> Any:
         """The data's own state."""
@@ -163,6 +175,22 @@ def warn_of_repeats(data: Any) -> None:
             "loader(...) makes, counts each once; DistributedSampler(..., drop_last=True) repeats "
             "none",
             *(type(data).__name__, repeated, len(samples), sampler.num_replicas),
+        )
+
+
+def warn_of_undealt(data: Any) -> None:
+    """Warn once of a loader whose samples several ranks have in common."""
+    if data in _warned:
+        return
+    _warned.add(data)
+    if ranks.rank() == 0:
+        logger.warning(
+            "the ranks read the same %d samples: this %s does not deal them out, so an epoch takes "
+            "each sample on several ranks, and ranks that shuffle alike train on the same batches. "
+            "Write loader(dataset, batch_size, training=True), whose batch_size is that of all "
+            "ranks, or DataLoader(..., sampler=DistributedSampler(dataset)); if ranks compute one "
+            "batch together, as in tensor parallelism, call ranks.data_parallel(mesh) first",
+            *(len(data.dataset), type(data).__name__),
         )
 
 
