@@ -149,7 +149,7 @@ class Loop(Generic[Batch, Output]):
         }
         settings = self.engine, self.moments.signals, self.process, self.state
         try:
-            if check_same_on_ranks(*settings, samples=feed.source.undealt(), **given):
+            if check_same_on_ranks(*settings, samples=feed.undealt(), **given):
                 warn_of_undealt(feed.source.data)
         except ValueError as error:
             explain(error, "before the first batch", self.state)

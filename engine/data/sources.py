@@ -75,10 +75,6 @@ class Source(Generic[Batch]):
     def settle(self, state: Any) -> None:
         """Between two passes, load this state into the data, if the data has a state."""
 
-    def undealt(self) -> int:
-        """A checksum of samples that nothing deals out to the ranks; 0 if there are none."""
-        return 0
-
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
         if self.seeds_workers or not has_persistent_workers(self.data):
@@ -106,14 +102,6 @@ class Stateful(Source[Batch]):
         if consumed:
             self.data.load_state_dict(position.told)
         return iterate(self.data)
-
-    def undealt(self) -> int:
-        """The checksum, if this is a loader like torch's, such as torchdata's."""
-        if "torch.utils.data" not in sys.modules:
-            return 0
-        from .dataloader import undealt_samples
-
-        return undealt_samples(self.data)
 
     def state(self) -> Any:
         """The data's own state."""

@@ -17,7 +17,6 @@ from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
 from .orders import Sampled, order_of
 from .samples import Samples, collated, is_default, unrecorded
-from .undealt import undealt_samples
 from .workers import (
     Preparation,
     Seeded,
@@ -164,10 +163,6 @@ class IndexedLoader(Loader):
         if isinstance(self.data.dataset, Sized):
             sizes["samples"] = len(self.data.dataset)
         return sizes
-
-    def undealt(self) -> int:
-        """A checksum of the samples, if the sampler gives all of them to this rank."""
-        return undealt_samples(self.data)
 
     def _check_places(self) -> None:
         """Refuse `SeededSamples` if the places of samples are unknown, or inside a wrapper."""
