@@ -142,14 +142,16 @@ class Loop(Generic[Batch, Output]):
     def _check_alike(self) -> None:
         """Compare the ranks first, since messages of ranks with different settings do not match."""
         feed = self.feed
-        given = {
+        given: dict[str, Any] = {
             "epoch_length": feed.limit if feed.repeats else None,
             "uneven": feed.in_step.uneven,
             "the data": str(feed.source.order) or None,
+            "samples": feed.undealt(),
         }
-        settings = self.engine, self.moments.signals, self.process, self.state
         try:
-            if check_same_on_ranks(*settings, samples=feed.undealt(), **given):
+            if check_same_on_ranks(
+                self.engine, self.moments.signals, self.process, self.state, **given
+            ):
                 warn_of_undealt(feed.source.data)
         except ValueError as error:
             explain(error, "before the first batch", self.state)
