@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import modules, ranks
 from .checks import attach_checks, check_same_on_ranks, generators_of_run, script_functions
-from .data import Feed, PassEnd
+from .data import Feed, PassEnd, warn_of_undealt
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -142,15 +142,17 @@ class Loop(Generic[Batch, Output]):
     def _check_alike(self) -> None:
         """Compare the ranks first, since messages of ranks with different settings do not match."""
         feed = self.feed
-        given = {
+        given: dict[str, Any] = {
             "epoch_length": feed.limit if feed.repeats else None,
             "uneven": feed.in_step.uneven,
             "the data": str(feed.source.order) or None,
+            "samples": feed.undealt(),
         }
         try:
-            check_same_on_ranks(
+            if check_same_on_ranks(
                 self.engine, self.moments.signals, self.process, self.state, **given
-            )
+            ):
+                warn_of_undealt(feed.source.data)
         except ValueError as error:
             explain(error, "before the first batch", self.state)
             raise

@@ -91,13 +91,14 @@ class Process:
 class Processes:
     """Runs scripts, each in a process forked from a server in which torch is imported already."""
 
-    def __init__(self):
-        self._one_at_a_time = Lock()
+    def __init__(self, *way):
+        """`way` is the beginning of the server's command, to run it elsewhere."""
+        self._one_at_a_time, self._way = Lock(), way
 
     @cached_property
     def _server(self):
         ours, theirs = socket.socketpair()
-        command = [sys.executable, Path(__file__).with_name("fork_server.py")]
+        command = [*self._way, sys.executable, Path(__file__).with_name("fork_server.py")]
         with theirs:
             self._process = subprocess.Popen(command, stdin=theirs, start_new_session=True)
         return ours

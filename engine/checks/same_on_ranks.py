@@ -33,21 +33,37 @@ LONGEST = 120
 """The most characters of a value that an error shows."""
 DEEPEST = 4
 LIMITS = ("max_epochs", "max_iterations", "max_steps")
+ORDER = "the order of handlers"
 COUNTS = ("iteration", "step", "epoch")
 Entries = dict[str, str]
 """The settings of a rank by name, as text without addresses."""
 
 
 def check_same_on_ranks(
-    engine: Engine[Any, Any], signals: Signals, process: Any, state: State[Any, Any], **given: Any
-) -> None:
+    engine: Engine[Any, Any],
+    signals: Signals,
+    process: Any,
+    state: State[Any, Any],
+    *,
+    samples: int = 0,
+    **given: Any,
+) -> bool:
     """Compare the settings of the ranks before a run; a difference is an error on all ranks.
 
-    Two messages of 32 bytes. The settings themselves are sent only if their checksums differ.
+    Two messages of 40 bytes. The settings themselves are sent only if their checksums differ.
     Limits, handlers and versions are compared over all ranks; objects and the process function over
     the ranks that read different data, since ranks of one model copy may hold stages of it.
 
-    `given` are further settings of the run, by name.
+    Args:
+        engine: The engine of the run.
+        signals: Its signals.
+        process: Its process function.
+        state: The state of the run.
+        samples: A checksum of samples that nothing deals out to the ranks; 0 if there are none.
+        given: Further settings of the run, by name.
+
+    Returns:
+        True if ranks that should read different data have the same `samples`.
 
     Raises:
         ValueError: Two ranks differ.
@@ -58,8 +74,9 @@ def check_same_on_ranks(
     own = {"the process function": label(process), **_of_objects(engine.objects)}
     functions = _functions(signals)
     texts = {event: str(names) for event, names in functions.items()}
-    numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group))]
-    is_common, is_own, has_functions, _ = ranks.decided(numbers, _compare)
+    samples = samples if ranks.data_world_size() > 1 else 0
+    numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group)), samples]
+    is_common, is_own, has_functions, _, have_same_samples = ranks.decided(numbers, _compare)
     if not is_common:
         raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
     if not is_own:
@@ -67,15 +84,21 @@ def check_same_on_ranks(
         raise ValueError(_message(ranks.gathered(_differences(own, first))))
     if not has_functions:
         _mark_lonely(signals, ranks.gathered(functions))
+    return bool(have_same_samples)
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """Whether the first and third number agree on all ranks, and the second in each group."""
+    """Whether the first and third number agree on all ranks, and the second in each group.
+
+    The last one: whether two ranks of a group have the same number, other than 0.
+    """
     first = rows[:, 3].clamp(0, len(rows) - 1)
     found = rows[0].clone()
     found[0] = (rows[:, 0] == rows[0, 0]).all()
     found[1] = (rows[:, 1] == rows[first, 1]).all()
     found[2] = (rows[:, 2] == rows[0, 2]).all()
+    samples = rows[rows[:, 4] != 0][:, 3:]
+    found[4] = len(samples.unique(dim=0)) < len(samples)
     return found
 
 
@@ -139,9 +162,10 @@ def _of_process_wide() -> Entries:
 def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
     """The package's handlers that all ranks must have, and functions that use rank 0's clock."""
     found: Entries = {}
-    for name, each in engine.handlers.items():
-        if _is_ours(each) and name not in engine.local:
-            found |= _flat(name, each)
+    ours = {n: e for n, e in engine.handlers.items() if _is_ours(e) and n not in engine.local}
+    for name, each in ours.items():
+        found |= _flat(name, each)
+    found[ORDER] = ", ".join(ours)  # messages of two handlers of one event would meet each other
     for one in (one for signal in signals.values() for one in signal.subscriptions):
         if _is_shared(one) and any(clause.seconds is not None for clause in one.trigger.clauses):
             found[f"{one.name}()"] = repr(one.trigger)
@@ -288,6 +312,7 @@ def _message(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
     names = [*dict.fromkeys(name for each in found for name in each)]
     lacking = {n for each in found for n, (own, first) in each.items() if None in (own, first)}
     names = [n for n in names if not any(n.startswith(f"{other}.") for other in lacking - {n})]
+    names = [n for n in names if n != ORDER or not lacking]
     said = "; ".join(_said(name, found) for name in names[:SHOWN])
     more = f"; and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return (

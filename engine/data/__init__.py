@@ -2,7 +2,7 @@
 
 from .feed import Feed, PassEnd, is_read, source_of
 from .in_step import Along, InStep
-from .sources import parts_by_epoch, shortest, tell_epoch
+from .sources import parts_by_epoch, shortest, tell_epoch, warn_of_undealt
 
 __all__ = [
     "Along",
@@ -14,4 +14,5 @@ __all__ = [
     "shortest",
     "source_of",
     "tell_epoch",
+    "warn_of_undealt",
 ]

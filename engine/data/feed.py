@@ -124,6 +124,16 @@ class Feed(Generic[Batch]):
         self._cut = self.limit if agreed in (None, length) else agreed
         return agreed
 
+    def undealt(self) -> int:
+        """A checksum of samples that nothing deals out to the ranks; 0 if there are none."""
+        if "torch.utils.data" not in sys.modules:
+            return 0
+        from .dataloader import is_plain, undealt_samples
+
+        data = self.source.data
+        is_like = is_plain(data) or isinstance(self.source, Stateful)  # as torchdata's loader is
+        return undealt_samples(data) if is_like else 0
+
     def take_up(self) -> None:
         """Continue from the saved position, on any number of ranks; restore the generators."""
         state, position = self.state, self.position

@@ -20,7 +20,7 @@ END: Any = object()
 """A sentinel for "no batch"."""
 
 _warned = WeakSet[Any]()
-"""Loaders that have had the warning of repeated samples, as each evaluation makes a new source."""
+"""Loaders that have had a warning of repeated samples, as each run makes a new source."""
 
 
 class Source(Generic[Batch]):
@@ -164,6 +164,22 @@ def warn_of_repeats(data: Any) -> None:
             "loader(...) makes, counts each once; DistributedSampler(..., drop_last=True) repeats "
             "none",
             *(type(data).__name__, repeated, len(samples), sampler.num_replicas),
+        )
+
+
+def warn_of_undealt(data: Any) -> None:
+    """Warn once of a loader whose samples several ranks have in common."""
+    if data in _warned:
+        return
+    _warned.add(data)
+    if ranks.rank() == 0:
+        logger.warning(
+            "the ranks read the same %d samples: this %s does not deal them out, so an epoch takes "
+            "each sample on several ranks, and ranks that shuffle alike train on the same batches. "
+            "Write loader(dataset, batch_size, training=True), whose batch_size is that of all "
+            "ranks, or DataLoader(..., sampler=DistributedSampler(dataset)); if ranks compute one "
+            "batch together, as in tensor parallelism, call ranks.data_parallel(mesh) first",
+            *(len(data.dataset), type(data).__name__),
         )
 
 

@@ -1,6 +1,13 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .gradients import Gradients, non_finite, norm_of, parameters_of, ready_gradients, shares_norms
+from .gradients import (
+    Gradients,
+    non_finite,
+    norm_of,
+    norm_read_by_all,
+    parameters_of,
+    ready_gradients,
+)
 from .micro_batch import MicroBatch
 from .optimizers import Given, Optimizers, one_of
 from .sync import are_alike
@@ -15,8 +22,8 @@ __all__ = [
     "are_alike",
     "non_finite",
     "norm_of",
+    "norm_read_by_all",
     "one_of",
     "parameters_of",
     "ready_gradients",
-    "shares_norms",
 ]

@@ -35,6 +35,7 @@ from ..modules import (
     norm_of_each,
     optimizers_in,
 )
+from ..signals import label
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -55,6 +56,8 @@ IN_TRANSFORM: Any = getattr(INSIDE, "_are_functorch_transforms_active", None)
 IS_PROFILED: Any = getattr(autograd, "_profiler_enabled", None)
 PRE_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_pre_hooks", None)
 POST_HOOKS: Any = getattr(OPTIMIZERS, "_global_optimizer_post_hooks", None)
+SEEN = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+"""The events at which gradients may change before a step."""
 HAS_ENGINE = None not in (RUN, IN_TRANSFORM)
 STEP_CODE: Any = getattr(Optimizer, "_optimizer_step_code", None)  # does nothing, after a step
 HAS_HOOKS = None not in (IS_PROFILED, PRE_HOOKS, POST_HOOKS, STEP_CODE)
@@ -240,17 +243,44 @@ def _named(state: State[Any, Any], name: str, kind: str) -> Optimizer:
 def shares_norms(state: State[Any, Any]) -> bool:
     """True if, on all ranks, only handlers that tell of their changes see gradients before a step.
 
-    These are the classes with a `shares_norm` of their own. The ranks ask one another at first, and
-    when functions or handlers have come or gone.
+    These are the classes with a `shares_norm` of their own. The ranks ask one another once a run,
+    since a rank cannot know when functions or handlers of other ranks come or go.
+
+    Raises:
+        RuntimeError: A function or handler that does not tell has come since.
     """
-    step, engine = state.step_under_way, state.engine
-    events = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
-    seen = [each for event in events for each in engine.signal(event).receivers.values()]
+    step = state.step_under_way
+    seen = [each for event in SEEN for each in state.engine.signal(event).receivers.values()]
     if step.seen_by != seen:
-        handlers = [engine.handlers.get(getattr(each, "handler", "")) for each in seen]
-        is_shared = all("shares_norm" in vars(type(each)) for each in handlers)
-        step.seen_by, step.shares_norms = seen, not ranks.any_rank(not is_shared)
+        silent = [each for each in seen if not _tells(state, each)]
+        if step.seen_by is None or ranks.world_size() == 1:
+            step.shares_norms = not ranks.any_rank(bool(silent))
+        elif silent and step.shares_norms:
+            raise RuntimeError(
+                f"{label(silent[0])}() was attached to an event of the gradients in mid-run, and "
+                "handlers of this run share one message for the norm of gradients on several "
+                "ranks: the other ranks cannot know that the function may change them. Attach it "
+                "before engine.run(...); it can return at once until it is needed"
+            )
+        step.seen_by = seen
     return step.shares_norms
+
+
+def _tells(state: State[Any, Any], receiver: Any) -> bool:
+    handler = state.engine.handlers.get(getattr(receiver, "handler", ""))
+    return "shares_norm" in vars(type(handler))
+
+
+def norm_read_by_all(state: State[Any, Any]) -> float | None:
+    """The kind of norm that handlers of all ranks read in this run and may share; else None."""
+    engine = state.engine
+    kinds = (
+        getattr(each, "norm_type", None)
+        for name, each in engine.handlers.items()
+        if name not in engine.local and "shares_norm" in vars(type(each))
+    )
+    kind = next(filter(None, kinds), None)
+    return kind if kind is not None and shares_norms(state) else None
 
 
 def are_plain(gradients: Sequence[Tensor]) -> bool:

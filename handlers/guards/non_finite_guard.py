@@ -12,7 +12,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import buffers_in_training, moved
 from ...engine.state import as_float
-from ...engine.update import are_alike, non_finite, ready_gradients, shares_norms
+from ...engine.update import are_alike, non_finite, norm_read_by_all, ready_gradients
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -166,9 +166,7 @@ class NonFiniteGuard:
                 bad = bad + verdict.own_loss
         if not is_sent or self.late:
             return bad
-        handlers = state.engine.handlers.values()
-        kinds = [kind for each in handlers if (kind := getattr(each, "norm_type", None))]
-        return gradients.total(bad, kinds[0] if kinds and shares_norms(state) else None)
+        return gradients.total(bad, norm_read_by_all(state))
 
     def _first_of_all(self, step: int) -> int:
         """The first bad step of any rank, given this rank's first bad step; 0 means none."""

@@ -1,20 +1,24 @@
 """Run on three ranks: what one of them runs otherwise is an error on all, before a batch."""
 
+import logging
 from functools import partial
 
 import pytest
 import torch
 from checks import make
 from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 
 from camshaft import Engine, Events, on_rank, ranks, supervised
+from camshaft import loader as camshaft_loader
 from camshaft.handlers import (
     Checkpoint,
     ClipGradNorm,
     EarlyStopping,
+    GradNorm,
     HangWatchdog,
     ProgressBar,
+    SpikeGuard,
     TimeHandlers,
     Validate,
 )
@@ -109,6 +113,89 @@ def handlers_of_a_rank_are_named():
         return engine
 
     differs(r"rank 1 has print\(\), and", (script, {}), (by_the_clock, {}), odd=1)
+
+
+def handlers_in_another_order_are_named():
+    """Messages of two handlers of one event would meet each other."""
+    first, other = SpikeGuard(metric="loss"), GradNorm(check=True)
+    usual, odd = partial(script, first, other), partial(script, other, first)
+    differs(
+        r"rank 2 has the order of handlers=.*, GradNorm, SpikeGuard.* where the others have .*, "
+        "SpikeGuard.*, GradNorm",
+        *((usual, {}), (odd, {})),
+    )
+    given = partial(script, EarlyStopping("loss", mode="min"))
+    with pytest.raises(ValueError, match="do not run the same") as error:
+        (given if ranks.rank() else script)().run(BATCHES, max_epochs=1)
+    assert "order" not in str(error.value)
+
+
+class Rows(torch.utils.data.Dataset):
+    """Ten samples; a rank may have some of its own, or be told its number."""
+
+    def __init__(self, value=0.0, *, length=10, rank=0):
+        self.values, self.rank = torch.full((length, 2), value), rank
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return self.values[index], torch.ones(1)
+
+
+class Part(torch.utils.data.Sampler):
+    """A sampler of a script, which deals samples out to the ranks."""
+
+    def __iter__(self):
+        return iter(range(ranks.rank(), 9, 3))
+
+    def __len__(self):
+        return 3
+
+
+def warnings_of(loader):
+    """What a run over a loader says on rank 0, where it says it."""
+    messages, handler = [], logging.Handler()
+    handler.emit = lambda record: messages.append(record.getMessage())
+    logging.getLogger("camshaft").addHandler(handler)
+    for _ in range(2):
+        Engine(lambda state, batch: None).run(loader, max_epochs=1)
+    logging.getLogger("camshaft").removeHandler(handler)
+    return ranks.gathered(messages)[0]
+
+
+def samples_that_all_ranks_read_are_a_warning_with_what_to_do():
+    ones = torch.utils.data.SubsetRandomSampler(range(4))
+    for loader in (
+        DataLoader(Rows(), 2, shuffle=True),
+        DataLoader(Rows(), 2),
+        DataLoader(Rows(), None),
+        DataLoader(Rows(), 2, sampler=ones),
+        DataLoader(Rows(float(ranks.rank() == 2)), 2),  # two of the three
+    ):
+        (message,) = warnings_of(loader)
+        assert message.startswith("the ranks read the same 10 samples: this DataLoader does not")
+        assert "loader(dataset, batch_size, training=True)" in message
+
+
+def samples_of_each_rank_are_none():
+    rank, rows = ranks.rank(), Rows()
+    draws = torch.utils.data.WeightedRandomSampler([1.0] * 10, 9)
+    for loader in (
+        camshaft_loader(rows, 6, training=True),
+        DataLoader(rows, 2, sampler=DistributedSampler(rows)),
+        DataLoader(rows, 2, sampler=Part()),
+        DataLoader(rows, 2, sampler=draws),
+        DataLoader(Rows(float(rank)), 2),
+        DataLoader(Rows(rank=rank), 2),
+        DataLoader(Subset(Rows(), range(rank, 9, 3)), 2),
+        DataLoader(rows, 2, sampler=torch.utils.data.SubsetRandomSampler(range(rank, 9, 3))),
+        [*DataLoader(rows, 2)],
+    ):
+        assert warnings_of(loader) == [], loader
+    ranks.data_parallel(None)
+    assert warnings_of(DataLoader(rows, 2, shuffle=True)) == []
+    ranks.data_parallel(torch.distributed.device_mesh.init_device_mesh("cpu", (3,)))
 
 
 def limits_data_and_environment_of_a_rank_are_named():

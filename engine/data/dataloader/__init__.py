@@ -3,5 +3,6 @@
 from .loader import is_plain
 from .orders import order_of
 from .streams import source_of_loader
+from .undealt import undealt_samples
 
-__all__ = ["is_plain", "order_of", "source_of_loader"]
+__all__ = ["is_plain", "order_of", "source_of_loader", "undealt_samples"]

@@ -4,6 +4,7 @@ import sys
 from itertools import product
 from pathlib import Path
 
+import pytest
 import torch
 from counter import Messages
 from torch import nn
@@ -100,6 +101,55 @@ def whoever_may_change_gradients_has_the_norm_asked_for_again():
     assert all(after == before / 2 > 0 for before, after in found), found
 
 
+def a_handler_of_one_rank_that_looks_like_a_reader_of_the_norm_changes_no_message():
+    class Own:
+        norm_type = 2.0
+
+        def attach(self, engine):
+            engine.on(Events.ITERATION_COMPLETED)(lambda state: None)
+
+    model = wrapped(True)
+    engine = supervised(model, sgd(model), mse_loss, device="cpu").add(NonFiniteGuard("skip"))
+    if ranks.rank() == 0:
+        engine.add(Own())
+    assert count(engine) == 1
+
+
+def who_leaves_on_one_rank_in_mid_run_changes_no_message():
+    for handlers in ([NonFiniteGuard("skip"), GradNorm()], [NonFiniteGuard("skip")]):
+        model = wrapped(True)
+        engine = supervised(model, sgd(model), mse_loss, device="cpu").add(*handlers)
+        engine.on(Events.GRADIENTS_READY)(reads)
+
+        @engine.on(Events.ITERATION_STARTED(at=2))
+        def leave(state, engine=engine):
+            if ranks.rank() == 0:
+                engine.off(reads)
+
+        assert engine.run(BATCHES, max_epochs=1).step == 3
+
+
+def who_comes_in_mid_run_and_may_change_gradients_is_an_error_where_a_norm_is_shared():
+    for is_shared in (True, False):
+        model = wrapped(True)
+        handlers = [NonFiniteGuard("skip")] * is_shared + [GradNorm()]
+        engine = supervised(model, sgd(model), mse_loss, device="cpu").add(*handlers)
+
+        @engine.on(Events.ITERATION_STARTED(at=2))
+        def come(state, engine=engine):
+            engine.on(Events.GRADIENTS_READY)(reads)
+
+        if is_shared:
+            with pytest.raises(RuntimeError, match=r"reads\(\) was attached .* in mid-run"):
+                engine.run(BATCHES, max_epochs=1)
+        else:
+            assert engine.run(BATCHES, max_epochs=1).step == 3
+
+
+def reads(state):
+    """A function that sees gradients, and might change them."""
+
+
 def shared_norms_give_the_bits_of_norms_of_their_own():
     """A function on the events makes each handler ask by itself; one batch has a NaN on a rank."""
 
@@ -190,6 +240,9 @@ CHECKS = [
     each_handler_sends_what_the_page_says,
     all_that_read_the_norm_share_one_message_on_shards,
     whoever_may_change_gradients_has_the_norm_asked_for_again,
+    a_handler_of_one_rank_that_looks_like_a_reader_of_the_norm_changes_no_message,
+    who_leaves_on_one_rank_in_mid_run_changes_no_message,
+    who_comes_in_mid_run_and_may_change_gradients_is_an_error_where_a_norm_is_shared,
     shared_norms_give_the_bits_of_norms_of_their_own,
     a_norm_that_overflows_is_no_gradient_that_is_not_finite,
     targets_are_one_message_a_window,

@@ -72,4 +72,4 @@ def test_what_one_rank_decides_or_finds_ends_both_at_one_iteration(processes, tm
 @pytest.mark.slow
 def test_what_costs_messages_in_each_step_costs_as_many_as_the_page_says(processes):
     for rank, result in enumerate(processes.run_ranks(2, HERE / "choices_on_ranks.py")):
-        assert result.stdout.count(f"rank {rank}: ") == 10
+        assert result.stdout.count(f"rank {rank}: ") == 13

@@ -23,7 +23,16 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from camshaft import Events, Stage, ranks, seed_everything, supervised
-from camshaft.handlers import Checkpoint, JSONLines, Local, RankLogs, StopOnSignal, Validate, latest
+from camshaft.handlers import (
+    Checkpoint,
+    JSONLines,
+    Local,
+    Mirror,
+    RankLogs,
+    StopOnSignal,
+    Validate,
+    latest,
+)
 
 INPUTS = torch.linspace(-1, 1, 288).reshape(48, 6)
 PAIRS = TensorDataset(INPUTS, INPUTS[:, :2].cos())
@@ -139,6 +148,7 @@ def main():
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
     parser.add_argument("--local", help="each iteration to a disk of the host of {rank}")
+    parser.add_argument("--store", help="the address that a Mirror copies to")
     parser.add_argument("--preemptible", action="store_true")
     parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
     parser.add_argument("--sharded", action="store_true", help="FSDP2 in float64, no dropout")
@@ -175,6 +185,8 @@ def train(options):
         RankLogs(directory / "logs"),
         fault,
     )
+    if options.store:
+        engine.add(Mirror(options.store, interval=0.1))
     if options.preemptible:
         engine.add(StopOnSignal())
     if options.delay:

@@ -1,0 +1,83 @@
+"""Loaders from which each rank reads all samples of a data set, since nothing deals them out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sized
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from hashlib import sha256
+from itertools import islice
+from numbers import Number
+from pathlib import PurePath
+from typing import Any
+
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+
+WHOLE = (SequentialSampler, RandomSampler, SubsetRandomSampler)
+"""The samplers that give each sample once a pass, and know nothing of ranks."""
+DEEPEST, WIDEST, MOST = 5, 8, 1000
+"""How deep a data set is looked into, at how many parts of a list, and how many values in all."""
+LONGEST, LARGEST = 200, 2**12
+"""The first characters of a text and the first values of a row that are looked at."""
+
+
+def undealt_samples(data: Any) -> int:
+    """A checksum of the samples of a loader that deals them out to no ranks, the same on each rank.
+
+    Ranks with equal checksums read the same samples. Data that differs between ranks has another
+    checksum by its size, its settings, such as a rank or file names, or some of its values. No
+    sample is loaded.
+
+    Returns:
+        0 for a sampler that may deal the samples out, for a stream, and for other data.
+    """
+    batches = getattr(data, "batch_sampler", None)
+    if batches is not None and type(batches) is not BatchSampler:
+        return 0
+    sampler: Any = getattr(data if batches is None else batches, "sampler", None)
+    if type(sampler) not in WHOLE or getattr(sampler, "replacement", False):
+        return 0
+    samples, indices = getattr(data, "dataset", None), getattr(sampler, "indices", None)
+    if not isinstance(samples, Sized):
+        return 0
+    text = "\n".join(islice(_told((len(samples), samples, indices)), MOST))
+    return int.from_bytes(sha256(text.encode()).digest()[:7]) or 1
+
+
+def _told(value: Any, depth: int = 0) -> Iterator[str]:
+    """Lines about a value that are the same in each process: no addresses, no generators."""
+    inner = partial(_told, depth=depth + 1)
+    yield f"{depth} {type(value).__qualname__}"
+    if isinstance(value, str | bytes):
+        yield f"{len(value)} {value[:LONGEST]!r}"
+    elif value is None or isinstance(value, Number | Enum | PurePath):
+        yield repr(value)
+    elif depth == DEEPEST:
+        return
+    elif hasattr(value, "tolist") and hasattr(value, "shape"):  # a tensor or an array
+        yield f"{value.dtype} {[*value.shape]}"
+        with suppress(RuntimeError, TypeError, AttributeError):  # of a sparse one, or without any
+            yield from map(_values, _some(value))
+    elif isinstance(value, list | tuple | range):
+        yield str(len(value))
+        for each in _some(value):
+            yield from inner(each)
+    elif isinstance(value, dict):
+        for pair in value.items():
+            yield from inner(pair)
+    elif hasattr(value, "__qualname__"):
+        yield value.__qualname__
+    else:
+        for name, each in sorted(getattr(value, "__dict__", {}).items()):
+            yield name
+            yield from inner(each)
+
+
+def _some(values: Any) -> Any:
+    return values[:: max(1, len(values) // WIDEST)][:WIDEST]
+
+
+def _values(row: Any) -> str:
+    """The first values in a row of a tensor or an array."""
+    return repr(row.reshape(-1)[:LARGEST].tolist())

@@ -1,0 +1,199 @@
+"""A host with a disk of its own is wiped at a random moment; the run goes on to the same bits."""
+
+import json
+import os
+import random
+import shutil
+import time
+from collections import Counter
+from contextlib import ExitStack
+from itertools import count
+
+import pytest
+
+SLOWLY = ("--sharded", "--delay=0.03", "--iterations=24", "--timeout=8")
+TRIALS = int(os.environ.get("TRIALS", "25"))
+KINDS = ("host", "neighbours", "shared", "everything")
+"""What is lost besides the host: nothing; the host that has the copy of its files; the shared
+directory; all disks and the shared directory, so that only the store is left."""
+
+
+class Disks:
+    """Hosts each of which sees a disk of its own under one path, and starts ranks fast."""
+
+    def __init__(self, hosts, processes, directory, stack):
+        self.hosts, self.ports = hosts, count(29_500)
+        self.place = directory / "disk"
+        self.place.mkdir()
+        self.own = [directory / f"disk-{number}" for number in range(len(hosts))]
+        self.servers = []
+        for host, own in zip(hosts, self.own, strict=True):
+            own.mkdir()
+            server = type(processes)(*host.way(f"mount --bind {own} {self.place}"))
+            stack.callback(server.end)
+            self.servers.append(server)
+        run([each.start("") for each in self.servers])  # until all have imported torch
+
+    def start(self, directory, *arguments):
+        """One rank on each host; the first host has the store of the group, as under Slurm."""
+        size, port = len(self.hosts), next(self.ports)
+        shared = {"MASTER_ADDR": self.hosts[0].address, "MASTER_PORT": str(port)}
+        shared |= {"WORLD_SIZE": str(size), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        return [
+            server.start(
+                self.hosts.script,
+                *(directory, f"--local={self.place}/{directory.parent.name}", *arguments),
+                env={**shared, "RANK": str(rank), **host.environment},
+            )
+            for rank, (host, server) in enumerate(zip(self.hosts, self.servers, strict=True))
+        ]
+
+    def of(self, number, directory):
+        """What a host has of a run."""
+        return self.own[number] / directory.parent.name
+
+    def wipe(self, number, directory):
+        """A host comes back with an empty disk."""
+        shutil.rmtree(self.of(number, directory), ignore_errors=True)
+        assert not self.of(number, directory).exists()
+
+
+def run(started):
+    results = [each.result() for each in started]
+    for each in started:
+        each.__exit__(None, None, None)
+    return results
+
+
+def saved(place):
+    """By iteration: the checkpoints that have a name there; in a store, the name has a tail."""
+    found = place.glob("iteration-*/manifest.json") if place.is_dir() else ()
+    return {int(each.parent.stem.split("-")[1]): each.parent for each in found}
+
+
+def newest_whole(places):
+    """The newest checkpoint that these places have all files of together."""
+    whole = [0]
+    for path in (path for place in places for path in saved(place).values()):
+        files = json.loads((path / "manifest.json").read_text())["files"]
+        if all(any((place / path.name / name).is_file() for place in places) for name in files):
+            whole.append(int(path.name.split("-")[1]))
+    return max(whole)
+
+
+def wait_for_moment(chance, disks, directory, victim, started, place):
+    """Until a random time after a first checkpoint in a place; or until a copy is under way."""
+
+    def is_over():
+        return all(each.poll() is not None for each in started)
+
+    while not saved(place) and not is_over():
+        time.sleep(0.002)
+    time.sleep(chance.uniform(0, 1.0))
+    if chance.random() < 0.5:
+        return "at any time"
+    after = disks.of((victim + 1) % len(started), directory)
+    name = f"rank-{victim:05d}"
+    while not is_over():
+        if any(each.name.startswith(name) for each in after.glob(".tmp-*/*")):
+            time.sleep(chance.uniform(0, 0.004))
+            return "during a copy"
+    return "too late"
+
+
+def outcome(directory, rank):
+    return json.loads(directory.with_name(f"{directory.name}.rank-{rank}.json").read_text())
+
+
+def same(directory, alone, rank):
+    """The same to the last bit; of samples, those that the last start has read."""
+    own, expected = outcome(directory, rank), outcome(alone, rank)
+    assert own.pop("samples").items() <= expected.pop("samples").items()
+    return own | {"began": []} == expected | {"began": []}
+
+
+def strike(chance, disks, victim, started):
+    """A host loses its power; what its ranks and those of the others end with."""
+    is_cut = chance.random() < 0.2
+    if is_cut:  # no other host hears of it
+        disks.hosts[victim].connect("down")
+    started[victim].kill()
+    results = run(started)
+    disks.hosts[victim].connect("up")
+    return results, ", cut off" * is_cut
+
+
+def trial(chance, disks, directory, alone, kind):
+    """What happened, in words; None if the run was over too soon."""
+    size, store = len(disks.hosts), directory.with_name("store")
+    arguments = (*SLOWLY, f"--samples={2 * size}", f"--store=file://{store}")
+    victim = chance.randrange(size)
+    started = disks.start(directory, *arguments)
+    place = {"host": disks.of(victim, directory), "neighbours": directory}.get(kind, store)
+    moment = wait_for_moment(chance, disks, directory, victim, started, place)
+    results, cut = strike(chance, disks, victim, started)
+    if moment == "too late" or any(each.returncode == 0 for each in results):
+        return None
+    moment += cut
+    lost = {"host": [victim], "shared": [victim], "everything": range(size)}
+    for number in lost.get(kind, (victim, (victim + 1) % size)):
+        disks.wipe(number, directory)
+    if kind in ("shared", "everything"):
+        shutil.rmtree(directory)
+    if chance.random() < 0.3:  # at the next start, too, perhaps before it has gone on
+        victim = chance.randrange(size)
+        started = disks.start(directory, *arguments)
+        time.sleep(chance.uniform(0.1, 1.5))
+        results, cut = strike(chance, disks, victim, started)
+        if any(each.returncode == 0 for each in results):
+            return None
+        moment += f", and at the next start{cut}"
+        disks.wipe(victim, directory)
+    local = newest_whole([disks.of(number, directory) for number in range(size)])
+    places = {"local": local, "shared": max(saved(directory), default=0)}
+    places["store"] = max(saved(store), default=0)
+    expected = max(places.values())
+    again = run(disks.start(directory, *arguments))
+    if not expected and any(saved(disks.of(number, directory)) for number in range(size)):
+        assert all("does not silently start anew" in each.stderr for each in again)
+        return f"{kind} {moment}: refused"
+    text = f"{moment}, {places}\n" + "\n".join(each.stderr[-3000:] for each in again)
+    assert all(each.returncode == 0 for each in again), text
+    assert outcome(directory, 0)["began"] == [expected], text
+    assert all(same(directory, alone, rank) for rank in range(size)), text
+    assert not [path for path in directory.rglob("*") if ".tmp" in path.name]
+    origin = next((name for name in places if places[name] == expected and expected), "nowhere")
+    return f"{kind} {moment}: from {origin}"
+
+
+SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "trials"),
+    [
+        pytest.param(3, 2, marks=pytest.mark.slow, id="few"),
+        pytest.param(2, TRIALS, marks=SOAK, id="two"),
+        pytest.param(3, TRIALS, marks=SOAK, id="three"),
+    ],
+    indirect=["hosts"],
+)
+def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(hosts, processes, tmp_path, trials):
+    chance, counts = random.Random(len(hosts)), Counter()
+    alone = tmp_path / "alone/run"
+    alone.parent.mkdir()
+    with ExitStack() as stack:
+        disks = Disks(hosts, processes, tmp_path, stack)
+        whole = run(disks.start(alone, *SLOWLY, f"--samples={2 * len(hosts)}"))
+        assert all(each.returncode == 0 for each in whole), whole[0].stderr[-3000:]
+        for number in count():
+            directory = tmp_path / f"{number}/run"
+            directory.parent.mkdir()
+            kind = KINDS[sum(counts.values()) % len(KINDS)]
+            if found := trial(chance, disks, directory, alone, kind):
+                counts[found] += 1
+                print(sum(counts.values()), found, flush=True)
+            shutil.rmtree(directory.parent)
+            if sum(counts.values()) == trials:
+                break
+    print(dict(sorted(counts.items())))
