@@ -1,0 +1,80 @@
+"""The example of a pipeline: its layers train as on one rank, and a killed run is the whole run."""
+
+import json
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from camshaft.handlers import checkpoints
+
+PIPELINE = Path(__file__).parents[2] / "examples" / "pipeline.py"
+SHORT = ("--samples", "328", "--epochs", "6")  # ten batches an epoch
+
+
+def weights(directory):
+    """The weights of all layers, in their order, and the rows."""
+    stages = sorted(directory.glob("stage-*"))
+    newest = [checkpoints(each).latest().path / "model.safetensors" for each in stages]
+    tensors = [list(load_file(each).values()) for each in newest]
+    return [each for stage in tensors for each in stage]
+
+
+def rows(directory):
+    return [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def whole(processes, tmp_path_factory):
+    """Runs on two ranks, by schedule."""
+    found = {}
+    for schedule in ("1F1B", "GPipe"):
+        found[schedule] = tmp_path_factory.mktemp("whole")
+        processes.run_ranks(
+            2, PIPELINE, "--directory", found[schedule], *SHORT, "--schedule", schedule
+        )
+    return found
+
+
+def test_stages_train_as_the_same_layers_on_one_rank(processes, whole, tmp_path):
+    processes.run_ranks(1, PIPELINE, "--directory", tmp_path, *SHORT, "--schedule", "GPipe")
+    alone = rows(tmp_path)
+    assert len(alone) > 1
+    assert alone[-1]["loss"] < 0.9 * alone[0]["loss"]
+    assert all(row["grad_norm"] > 0 for row in alone)
+    for directory in whole.values():
+        for ours, theirs in zip(rows(directory), alone, strict=True):
+            for name in ("loss", "grad_norm"):
+                assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
+
+
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_killed_at_any_rank_it_continues_as_the_same_run(processes, whole, tmp_path, rank):
+    command = (PIPELINE, "--directory", tmp_path, *SHORT)
+    with ExitStack() as stack:
+        started = [stack.enter_context(each) for each in processes.start_ranks(2, *command)]
+        own = tmp_path / f"stage-{rank}-of-2"
+        while not (own.is_dir() and checkpoints(own)) and started[rank].poll() is None:
+            time.sleep(0.002)
+        started[rank].kill()
+        for each in started:
+            each.kill()
+    assert checkpoints(own)[-1].manifest.iteration < 60
+    processes.run_ranks(2, *command)
+    assert rows(tmp_path) == rows(whole["1F1B"])
+    pairs = zip(weights(tmp_path), weights(whole["1F1B"]), strict=True)
+    assert all(torch.equal(one, other) for one, other in pairs)
+
+
+@pytest.mark.slow
+def test_four_stages_train_as_two_and_another_number_is_refused(processes, whole, tmp_path):
+    processes.run_ranks(4, PIPELINE, "--directory", tmp_path, *SHORT)
+    for ours, theirs in zip(weights(tmp_path), weights(whole["1F1B"]), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-4)
+    before = sorted(tmp_path.rglob("*"))
+    for result in processes.run_ranks(2, PIPELINE, "--directory", tmp_path, *SHORT, code=1):
+        assert "is of another number of ranks" in result.stderr
+    assert sorted(tmp_path.rglob("*")) == before
