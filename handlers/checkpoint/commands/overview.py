@@ -103,7 +103,8 @@ def _cells(each: Finding, claims: Claims, latest: str | None) -> tuple[Cell, ...
     one = each.saved.manifest
     kept = "-" if each.problem is not None else claims.text(each)
     why = one.reason.replace("Events.", "")
-    size, written = readable_size(one.size), _written(each)
+    written = _time(each)
+    size, written = readable_size(one.size), written.isoformat(" ", "minutes") if written else "-"
     return (name, one.epoch, one.iteration, one.step or "-", size, written, kept, why)
 
 
@@ -130,14 +131,14 @@ def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]
     if each.saved is None:
         return values
     one = each.saved.manifest
-    number = one.number if each.problem is None else None
+    number, time = one.number if each.problem is None else None, _time(each)
     return values | {
         "iteration": one.iteration,
         "step": one.step,
         "epochs": one.epoch,
         "why": one.reason,
         "size": one.size,
-        "written": _written(each),
+        "written": time and time.astimezone().isoformat(),
         "metrics": {k: v if math.isfinite(v) else str(v) for k, v in one.metrics.items()},
         "keep": one.keep,
         "kept_by": claims.kept.get(number) if number is not None else None,
@@ -155,11 +156,11 @@ def _latest(path: Path) -> str | None:
     return None
 
 
-def _written(each: Finding) -> str:
+def _time(each: Finding) -> datetime | None:
     with suppress(OSError, OverflowError, ValueError):  # a time that no calendar has
         if (seconds := each.written) is not None:
-            return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
-    return "-"
+            return datetime.fromtimestamp(seconds)
+    return None
 
 
 def _contents(found: Finding) -> list[str]:
@@ -175,7 +176,7 @@ def _contents(found: Finding) -> list[str]:
         tree, part = tree_in(found.path), None
         if manifest.holds_run:
             part = tree_at(found.path, f"{rank_file(0)}.json")["run"]
-        facts = _facts(manifest, part)
+        facts = _facts(found, manifest, part)
         objects = _objects(tree["objects"], tensors_by_name(found.saved))
         lines = aligned([("object", "tensors", "numbers", "bytes", "types", "file"), *objects])
     sizes = [(name, each.size) for name, each in manifest.files.items()]
@@ -184,7 +185,7 @@ def _contents(found: Finding) -> list[str]:
     return [str(found.path), *facts, "", *lines, "", *files]
 
 
-def _facts(manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
+def _facts(found: Finding, manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
     clocks = {"epoch": manifest.epoch, "iteration": manifest.iteration, "step": manifest.step}
     position = ", ".join(_counted(count, name) for name, count in clocks.items())
     of_run = [("holds", "exported objects alone; no run can resume from them")]
@@ -198,6 +199,7 @@ def _facts(manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
         of_run += [("memory", ", ".join(names) or "none")]
     rows = [
         *(("position", position), *of_run),
+        *([("written", written.isoformat(" ", "seconds"))] if (written := _time(found)) else []),
         ("why", manifest.reason),
         ("metrics", readable_metrics(manifest.metrics) or "none"),
         ("kept by", manifest.keep or "unknown"),
