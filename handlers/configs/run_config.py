@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ KEYS = (*NEEDED, "seed", "handlers")
 OF_RUNS = {name: f"run.{name}" for name in inspect.signature(Engine.run).parameters}
 OF_HYDRA = ("_target_", "_args_", "_partial_", "_recursive_", "_convert_")
 UNDER_WAY = object()
+LACKING = 'needs Hydra: pip install "camshaft[config]"'
 
 
 class ConfigError(ValueError):
@@ -70,7 +71,7 @@ def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
         from omegaconf.errors import OmegaConfBaseException
         from yaml import YAMLError
     except ModuleNotFoundError as error:
-        raise ConfigError('needs Hydra: pip install "camshaft[config]"') from error
+        raise ConfigError(LACKING) from error
     if path.suffix != ".yaml" or not path.is_file():
         raise ConfigError("there is no file of this name that ends in .yaml")
     try:
@@ -87,6 +88,26 @@ def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
             "a key is for what others refer to, by ${" + key + "}"
         )
     return settings
+
+
+def yaml_settings(path: Path) -> Any:
+    """The values of any YAML file; of a config, as a run would use them.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    with suppress(ConfigError):
+        return read_config(path, ())
+    try:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+        from yaml import YAMLError
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{path}: {LACKING}") from error
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def used_in(text: str) -> set[str]:
