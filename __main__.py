@@ -260,7 +260,10 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
         "overrides", metavar="KEY=VALUE", nargs="*", help="changes, in the grammar of Hydra's"
     )
     each.add_argument(
-        "--max-batches", type=int, metavar="N", help="for trials: end each pass after N batches"
+        "--max-batches",
+        type=_positive,
+        metavar="N",
+        help="for trials: end each pass after N batches",
     )
     text = "Kill a script at random moments, start it again, and compare it with a whole run."
     each = add("prove", prove, text)
@@ -290,6 +293,12 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
             if action.type is Path:
                 action.complete = paths  # type: ignore[attr-defined]
     return parser
+
+
+def _positive(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError(text)
+    return count
 
 
 def _count(text: str) -> int:
