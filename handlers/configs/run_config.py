@@ -122,6 +122,7 @@ def line_of(path: Path, key: str) -> int:
     except (OSError, ValueError, yaml.YAMLError):
         return 0
     while rest:
+        pairs: list[tuple[str, Any, Any]]
         pairs = [(str(n), each, each) for n, each in enumerate(getattr(node, "value", ""))]
         if isinstance(node, yaml.MappingNode):
             pairs = [(name.value, name, each) for name, each in node.value]
