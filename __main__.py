@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal, NoReturn
 
+from .engine import advice
 from .handlers.checkpoint import NoCheckpointError, keep_of
 from .handlers.checkpoint.commands import export, inspect, prune, verify
+from .handlers.commands import diff, doctor, init, list_runs, tail
 from .handlers.configs import ConfigError, run_config
 from .handlers.files import printable
 from .handlers.prove import compare, prove
@@ -29,10 +33,13 @@ of prove:
   0  proven: a run that is killed and started again ends as the run of no kill
   1  runs differ
   2  the script could not be tried
-of compare:
+of compare and diff:
   0  no difference
-  1  runs differ
-  2  there is nothing to compare
+  1  they differ
+  2  there is nothing to compare, or it cannot be read
+of doctor:
+  0  a run can save to the directory
+  1  it cannot
 """
 CONFIG = """\
 Start, or go on with, the run that a YAML file describes.
@@ -52,10 +59,11 @@ Example: camshaft run config.yaml lr=0.01 '~handlers.stop' --max-batches 3
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit code; an error is one line on standard error."""
-    parser = _parser()
-    parsed, rest = parser.parse_known_args(arguments)
+    line = sys.argv[1:] if arguments is None else arguments
+    parsed, rest = _parser(line).parse_known_args(line)
     given = vars(parsed)
     command: Callable[..., int] = given.pop("command")
+    parser: Parser = given.pop("parser")
     # argparse gives all overrides to the place before the first option.
     if rest and ("overrides" not in given or any(each.startswith("-") for each in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -79,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoCheckpointError, NothingToReportError) as error:
         return _complain(error, 2)
     except (ImportError, OSError, TypeError, ValueError) as error:
-        return _complain(error, 1)
+        return _complain(error, 2 if command is diff else 1)
 
 
 def start(path: Path, overrides: Sequence[str], max_batches: int | None) -> int:
@@ -87,6 +95,17 @@ def start(path: Path, overrides: Sequence[str], max_batches: int | None) -> int:
     sys.path.insert(0, os.getcwd())
     sys.argv[0] = str(path)  # the script, for the journal
     run_config(path, overrides, max_batches=max_batches)
+    return 0
+
+
+def completion(shell: Literal["bash", "zsh", "tcsh"]) -> int:
+    """Print the script by which a shell completes the commands, options and paths."""
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        text = 'completion needs shtab: pip install "camshaft[completion]"'
+        raise ModuleNotFoundError(text) from error
+    print(shtab.complete(_parser([], shtab.FILE), shell=shell))
     return 0
 
 
@@ -103,8 +122,33 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors name the command or the option that was probably meant."""
+
+    given: Sequence[str] = ()
+    """The whole command line."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print the usage and the error, and exit with code 2."""
+        wrong, _, choices = message.partition(" (choose from ")
+        if choices and (word := re.search(r"invalid choice: '(.*)'", wrong)):
+            message += advice(word[1], re.findall(r"[\w.-]+", choices), {})
+        for each in self.given[: self.given.index("--") if "--" in self.given else None]:
+            option = each.partition("=")[0]
+            known = [*self._option_string_actions]
+            if option[:1] == "-" and not any(one.startswith(option) for one in known):
+                message += advice(option, known, {})
+        super().error(message)
+
+
+def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
+    """The parser of a command line.
+
+    Args:
+        given: The command line, for the errors.
+        paths: How shtab completes paths.
+    """
+    parser = Parser(
         prog="camshaft",
         description="Start a run from a config; look at runs and their checkpoints.",
         epilog=CODES,
@@ -113,29 +157,40 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show it"
     )
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser.given = given
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=Parser
+    )
 
     def add(
-        name: str, command: object, text: str, path: str = "", *, several: bool = False
-    ) -> argparse.ArgumentParser:
-        added = commands.add_parser(
+        name: str,
+        command: object,
+        text: str,
+        path: str = "",
+        *,
+        several: bool = False,
+        facts: bool = True,
+    ) -> Parser:
+        added: Parser = commands.add_parser(
             name,
             description=text,
             help=text,
             epilog=CODES,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
-        added.set_defaults(command=command)
+        added.set_defaults(command=command, parser=added)
+        added.given = given
         if several:
             added.add_argument("paths", metavar="DIR", type=Path, nargs="+", help=path)
         elif path:
             added.add_argument("path", metavar="DIR", type=Path, help=path)
+        if facts:
+            added.add_argument("--json", action="store_true", dest="as_json", help="for programs")
         return added
 
     directory = "a directory of checkpoints"
     either = f"{directory}, or one checkpoint"
     each = add("inspect", inspect, "Show each checkpoint in one line, or one in detail.", either)
-    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     each.add_argument(
         "--verify", action="store_true", help="read every file, rather than compare sizes only"
     )
@@ -153,7 +208,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     text = "Write one .pt file for torch.load(weights_only=True), or what other programs read."
     each = add("export", export, text, either)
-    each.add_argument("file", metavar="FILE", type=Path, help="where to write: x.pt, x.safetensors")
+    each.add_argument(
+        "file", metavar="FILE", type=Path, help="where to write: x.pt or x.safetensors"
+    )
     each.add_argument("--object", metavar="NAME", help="only this object's state, such as model")
     text = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
     each.add_argument("--format", choices=["dcp"], help=text)
@@ -167,8 +224,24 @@ def _parser() -> argparse.ArgumentParser:
         help="where to write it (%(default)s)",
     )
     text = "Serve that page while the run goes on, to whoever has the address that it prints."
-    each = add("watch", watch, text, run, several=True)
+    each = add("watch", watch, text, run, several=True, facts=False)
     each.add_argument("--port", type=int, default=0, help="by default one that is free")
+    text = "List the runs in a directory: how far, how good, and when they wrote last."
+    add("runs", list_runs, text, "a directory of runs", several=True)
+    text = "Show the last rows of a run and those that come, until it ends or until Ctrl-C."
+    each = add("tail", tail, text, run)
+    each.add_argument(
+        *("-n", "--rows"),
+        dest="count",
+        type=_count,
+        default=10,
+        metavar="N",
+        help="how many rows of each file to begin with (%(default)s)",
+    )
+    text = "Say in what two runs, checkpoints or YAML files differ: settings, and each tensor."
+    each = add("diff", diff, text)
+    each.add_argument("path", metavar="A", type=Path, help="a run, a checkpoint or a YAML file")
+    each.add_argument("other", metavar="B", type=Path, help="another")
     text = "Say where two runs part: the first iteration, and the first thing in it that differs."
     each = add("compare", compare, text)
     each.add_argument("path", metavar="A", type=Path, help="what Fingerprints wrote in one run")
@@ -180,15 +253,17 @@ def _parser() -> argparse.ArgumentParser:
         metavar="X",
         help="ignore relative differences up to this, as between machines",
     )
-    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
-    each = add("run", start, CONFIG.partition("\n")[0])
+    each = add("run", start, CONFIG.partition("\n")[0], facts=False)
     each.description = CONFIG
     each.add_argument("path", metavar="CONFIG.yaml", type=Path, help="what it runs: it is code")
     each.add_argument(
         "overrides", metavar="KEY=VALUE", nargs="*", help="changes, in the grammar of Hydra's"
     )
     each.add_argument(
-        "--max-batches", type=int, metavar="N", help="for trials: end each pass after N batches"
+        "--max-batches",
+        type=_positive,
+        metavar="N",
+        help="for trials: end each pass after N batches",
     )
     text = "Kill a script at random moments, start it again, and compare it with a whole run."
     each = add("prove", prove, text)
@@ -199,12 +274,37 @@ def _parser() -> argparse.ArgumentParser:
     each.add_argument(
         "--seed", type=int, default=0, metavar="N", help="of the moments of the kills (%(default)s)"
     )
-    each.add_argument("--json", action="store_true", dest="as_json", help="for programs")
     each.add_argument("--keep", action="store_true", dest="keep_trials", help="keep the trials")
     each.add_argument(
         "command_line", metavar="COMMAND", nargs="+", help="after --, such as: python train.py"
     )
+    text = "Show versions, devices and extras that are missing, and try to save to a directory."
+    each = add("doctor", doctor, text)
+    each.add_argument(
+        *("path",), metavar="DIR", type=Path, nargs="?", default=Path(), help="by default this one"
+    )
+    text = "Write a new project: a script, a config, a test, a job of Slurm."
+    add("init", init, text, "a directory that is new or empty", facts=False)
+    text = "Print the script by which a shell completes this command line."
+    each = add("completion", completion, text, facts=False)
+    each.add_argument("shell", choices=["bash", "zsh", "tcsh"])
+    for each in commands.choices.values():
+        for action in each._actions:
+            if action.type is Path:
+                action.complete = paths  # type: ignore[attr-defined]
     return parser
+
+
+def _positive(text: str) -> int:
+    if (count := int(text)) < 1:
+        raise ValueError(text)
+    return count
+
+
+def _count(text: str) -> int:
+    if (count := int(text)) < 0:
+        raise ValueError(text)
+    return count
 
 
 if __name__ == "__main__":

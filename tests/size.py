@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LINES, CODE = 48_300, 28_000
+LINES, CODE = 49_300, 28_600
 
 
 def code_lines(text: str) -> int:

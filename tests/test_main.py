@@ -1,7 +1,10 @@
 """The command line as a process: it starts without torch, and fails in one line."""
 
+import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -9,8 +12,10 @@ from camshaft import Engine, Events, __version__
 from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
-COMMANDS = ["inspect", "verify", "prune", "export", "report", "watch", "prove"]
-COMMANDS += ["compare", "run"]
+PRINT_FACTS = ["inspect", "verify", "prune", "export", "report", "runs", "tail", "diff"]
+PRINT_FACTS += ["compare", "prove", "doctor"]
+COMMANDS = [*PRINT_FACTS, "watch", "run", "init", "completion"]
+PAGE = Path(__file__).parents[1] / "docs" / "guides" / "command-line.md"
 
 
 def start(*arguments, **options):
@@ -82,3 +87,108 @@ def test_help_tells_the_exit_codes(command, capsys):
         main([*command, "--help"])
     code = "2  there is no checkpoint or nothing to report, or the command line is wrong"
     assert code in capsys.readouterr().out
+
+
+def help_of(capsys, *command):
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--help"])
+    return capsys.readouterr().out
+
+
+def test_every_command_has_help_is_on_its_page_and_gives_json_if_it_prints_facts(capsys):
+    shown = help_of(capsys).partition("exit codes:")[0]
+    assert sorted(re.findall(r"^    (\w+)\b", shown, re.MULTILINE)) == sorted(COMMANDS)
+    page = PAGE.read_text()
+    for command in COMMANDS:
+        text = help_of(capsys, command)
+        assert ("--json" in text) == (command in PRINT_FACTS), command
+        assert f"$ camshaft {command}" in page, command
+        for option in re.findall(r"^  (?:-\w, )?(--[a-z-]+)", text, re.MULTILINE):
+            assert option in page, (command, option)
+        assert re.search(r"\n\n[A-Z][^\n]+[.:]\s", text), command
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ("inspekt runs", "inspect"),
+        ("Inspect runs", "inspect"),
+        ("inspect runs --jsno", "--json"),
+        ("inspect --verfy=1 runs", "--verify"),
+        ("prune runs --kep latest", "--keep"),
+        ("--verson", "--version"),
+        ("run c.yaml lr=1 --maxbatches 3", "--max-batches"),
+        ("prove --kils 3 -- python train.py --jsno", "--kills"),
+        ("completion bsh", "bash"),
+    ],
+)
+def test_a_mistyped_word_gets_the_one_that_was_probably_meant(line, meant, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        main(line.split())
+    error = capsys.readouterr().err
+    assert error.endswith(f"; did you mean {meant!r}?\n")
+    assert error.count("did you mean") == 1
+
+
+def test_a_word_that_is_like_no_other_gets_no_advice(capsys):
+    for line in ("zzz", "inspect runs --zzz", "compare a b --rtol -x"):
+        with pytest.raises(SystemExit, match="2"):
+            main(line.split())
+        assert "did you mean" not in capsys.readouterr().err
+
+
+def test_facts_are_given_as_json(path, tmp_path, capsys):
+    run, file = tmp_path / "run", tmp_path / "x.pt"
+    lines = {
+        "verify": [run],
+        "prune": [run, "--keep", "latest(1)", "--dry-run"],
+        "export": [run, file],
+        "report": [run, "-o", tmp_path / "page.html"],
+    }
+    told = {}
+    for name, options in lines.items():
+        assert main([name, *map(str, options), "--json"]) == 0
+        told[name] = json.loads(capsys.readouterr().out)
+    assert [each["broken"] for each in told["verify"]] == [None] * 3
+    assert told["prune"]["checkpoints"][-1] == {
+        "checkpoint": path.name,
+        "fate": "kept by latest(1)",
+    }
+    assert (told["prune"]["count"], told["prune"]["dry_run"]) == (2, True)
+    assert told["export"] == {
+        **{"file": str(file), "size": file.stat().st_size, "checkpoint": str(path)}
+    }
+    assert told["report"]["size"] == (tmp_path / "page.html").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("ins", ["inspect"]), ("inspect --v", ["--verify"]), ("verify ru", ["runs"])],
+)
+def test_bash_completes_commands_options_and_paths(typed, completed, tmp_path, capsys):
+    assert main(["completion", "bash"]) == 0
+    (tmp_path / "script").write_text(capsys.readouterr().out)
+    (tmp_path / "runs").mkdir()
+    words = f"camshaft {typed}".split()
+    script = (
+        "source ./script; registered=($(complete -p camshaft))\n"
+        f"COMP_WORDS=({' '.join(words)}); COMP_CWORD={len(words) - 1}\n"
+        '"${registered[-2]}" camshaft\n'
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    shown = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True)
+    assert shown.stdout.split() == completed, shown.stderr
+
+
+@pytest.mark.parametrize("shell", ["zsh", "tcsh"])
+def test_other_shells_have_a_script_too(shell, capsys):
+    assert main(["completion", shell]) == 0
+    assert "camshaft" in capsys.readouterr().out
+
+
+def test_without_shtab_one_line_says_what_to_install(processes):
+    script = "import sys\nsys.modules['shtab'] = None\nfrom camshaft.__main__ import main\n"
+    shown = processes.run(f"{script}raise SystemExit(main())", "completion", "bash", code=1)
+    assert shown.stdout == ""
+    text = 'camshaft: completion needs shtab: pip install "camshaft[completion]"\n'
+    assert shown.stderr == text

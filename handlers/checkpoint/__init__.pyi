@@ -8,6 +8,7 @@ from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import StoredTensor as StoredTensor
 from .directory import checkpoints as checkpoints
+from .directory import is_checkpoint as is_checkpoint
 from .directory import look as look
 from .directory import need_space as need_space
 from .directory import saved_at as saved_at

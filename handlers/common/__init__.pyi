@@ -44,3 +44,4 @@ from .table import aligned as aligned
 from .table import readable_metrics as readable_metrics
 from .table import readable_size as readable_size
 from .table import show as show
+from .table import show_json as show_json

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ..files import printable
 
@@ -38,6 +41,19 @@ def show(lines: Iterable[str]) -> None:
     """Print lines; control characters in names are escaped, so that a terminal ignores them."""
     for line in lines:
         print(printable(line))
+
+
+def show_json(value: Any) -> None:
+    """Print a value for programs; numbers that JSON cannot express become text, such as "nan"."""
+    print(json.dumps(_expressible(value), indent=1, allow_nan=False))
+
+
+def _expressible(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _expressible(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_expressible(each) for each in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def readable_size(size: int) -> str:

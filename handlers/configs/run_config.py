@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import os
 import re
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,23 @@ from ...engine import Engine, Events, Stage, State, advice, ranks
 from ..files import make_directory, replacing
 from ..journal import Journal
 
+logger = logging.getLogger("camshaft")
+
 NEEDED = ("directory", "engine", "run")
 KEYS = (*NEEDED, "seed", "handlers")
 OF_RUNS = {name: f"run.{name}" for name in inspect.signature(Engine.run).parameters}
 OF_HYDRA = ("_target_", "_args_", "_partial_", "_recursive_", "_convert_")
 UNDER_WAY = object()
+LACKING = 'needs Hydra: pip install "camshaft[config]"'
 
 
 class ConfigError(ValueError):
     """A config from which no run can be made: names the key, and says what is possible."""
+
+    def __init__(self, message: str, *keys: str) -> None:
+        super().__init__(message)
+        self.keys = keys
+        """What it is about; of the first that the file holds, the line is named."""
 
 
 def run_config(
@@ -58,35 +68,123 @@ def run_config(
             engine = parts.engine()
             return engine, engine.run(**parts.make("run"))
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error.__cause__
+        number = next(filter(None, (line_of(Path(path), key) for key in error.keys)), 0)
+        place = f"{path}, line {number}" if number else f"{path}"
+        raise ConfigError(f"{place}: {error}", *error.keys) from error.__cause__
 
 
 def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The values of a config, in which references to what is made stay, such as `${model}`."""
     try:
-        from hydra import compose, initialize_config_dir
         from hydra.errors import HydraException
         from omegaconf import OmegaConf
         from omegaconf.errors import OmegaConfBaseException
         from yaml import YAMLError
     except ModuleNotFoundError as error:
-        raise ConfigError('needs Hydra: pip install "camshaft[config]"') from error
-    if path.suffix != ".yaml" or not path.is_file():
-        raise ConfigError("there is no file of this name that ends in .yaml")
+        raise ConfigError(LACKING) from error
+    if not path.is_file():
+        raise ConfigError("there is no such file")
+    if path.suffix != ".yaml":
+        raise ConfigError("its name has to end in .yaml, for Hydra")
     try:
-        with initialize_config_dir(str(path.parent.resolve()), version_base="1.3"):
-            config = compose(path.stem, [*overrides], return_hydra_config=True)
+        config = _composed(path, overrides)
         settings = {str(key): _resolved(config, key) for key in config if key != "hydra"}
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"it is no text in UTF-8: {error}") from error
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(str(error)) from error
+        text = _wrong_override(path, overrides, str(error)) or str(error)
+        raise ConfigError(text, str(getattr(error, "full_key", None) or "")) from error
     if lacking := [key for key in NEEDED if settings.get(key) is None]:
         raise ConfigError(f"lacks {', '.join(lacking)}; a run needs {', '.join(NEEDED)}")
+    if not is_made(settings["engine"]):
+        raise ConfigError("engine: needs a _target_, such as camshaft.supervised", "engine")
     for key in sorted(settings.keys() - used_in(OmegaConf.to_yaml(config))):
         raise ConfigError(
             f"{key}: nothing uses it{advice(key, KEYS, OF_RUNS)}; besides {', '.join(KEYS)}, "
-            "a key is for what others refer to, by ${" + key + "}"
+            "a key is for what others refer to, by ${" + key + "}",
+            key,
         )
     return settings
+
+
+def is_made(node: Any) -> bool:
+    """True for a call, and for a reference to something."""
+    return "_target_" in node if isinstance(node, dict) else str(node)[:2] == "${"
+
+
+def line_of(path: Path, key: str) -> int:
+    """The line of a key in a YAML file, from 1; 0 if an override or another file has the key."""
+    import yaml
+
+    number, rest = 0, key
+    try:
+        node = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
+    except (OSError, ValueError, yaml.YAMLError):
+        return 0
+    while rest:
+        pairs: list[tuple[str, Any, Any]]
+        pairs = [(str(n), each, each) for n, each in enumerate(getattr(node, "value", ""))]
+        if isinstance(node, yaml.MappingNode):
+            pairs = [(name.value, name, each) for name, each in node.value]
+        for name, above, each in pairs:
+            if match := re.match(rf"\[?{re.escape(name)}\]?(?:\.|(?=\[)|$)", rest):
+                number, rest, node = above.start_mark.line + 1, rest[match.end() :], each
+                break
+        else:
+            return 0
+    return number
+
+
+def _composed(path: Path, overrides: Sequence[str]) -> Any:
+    from hydra import compose, initialize_config_dir
+
+    with initialize_config_dir(str(path.parent.resolve()), version_base="1.3"):
+        return compose(path.stem, [*overrides], return_hydra_config=True)
+
+
+def _wrong_override(path: Path, overrides: Sequence[str], said: str) -> str:
+    """What to write in the place of an override; empty if the mistake is another one."""
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    for each in overrides:
+        key, is_value, value = each.partition("=")
+        try:
+            OverridesParser.create().parse_override(each)
+        except HydraException as error:
+            if not is_value and re.fullmatch(r"[\w.]+", key):
+                return f"{key}: needs a value, as in {key}=1; ~{key} leaves it out"
+            quotes = f". If it is a text, put the value into quotes: \"{key}='{value}'\""
+            return f"{each}: {error}{quotes * bool(is_value)}"
+    if match := re.match(r"Could not (?:override|delete from config\.) '([^']+)'", said):
+        node, place = _composed(path, ()), ""
+        for part in match[1].split("."):
+            if not hasattr(node, "keys") or part not in node:
+                known = map(str, node.keys()) if hasattr(node, "keys") else ()
+                meant = advice(part, known, {}).replace("mean '", f"mean '{place}")
+                return f"there is no '{place}{part}'{meant}" if meant else ""
+            node, place = node[part], f"{place}{part}."
+    return ""
+
+
+def yaml_settings(path: Path) -> Any:
+    """The values of any YAML file; of a config, as a run would use them.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    with suppress(ConfigError):
+        return read_config(path, ())
+    try:
+        from omegaconf import OmegaConf
+        from omegaconf.errors import OmegaConfBaseException
+        from yaml import YAMLError
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"{path}: {LACKING}") from error
+    try:
+        return OmegaConf.to_container(OmegaConf.load(path))
+    except (OmegaConfBaseException, YAMLError) as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def used_in(text: str) -> set[str]:
@@ -120,7 +218,14 @@ class Parts:
             self._find_calls(key, node)
         for key, kinds in {"run": dict, "handlers": dict | list}.items():
             if not isinstance(settings.get(key, {}), kinds):
-                raise ConfigError(f"{key}: needs names and values, and not {settings[key]!r}")
+                raise ConfigError(f"{key}: needs names and values, and not {settings[key]!r}", key)
+        for key, each in _children("handlers", settings.get("handlers")):
+            if not is_made(each):
+                raise ConfigError(
+                    f"{key}: is no handler; one has a _target_, such as "
+                    f"camshaft.handlers.Checkpoint. To leave it out, write ~{key}",
+                    key,
+                )
         _check_arguments("run: engine.run", Engine.run, {"_args_": [None], **settings["run"]})
 
     def engine(self) -> Engine[Any, Any]:
@@ -149,6 +254,8 @@ class Parts:
 
             used = used_in(OmegaConf.to_yaml(self.settings))
             saved = {key: each for key, each in self.settings.items() if key in used}
+            if state.iteration:
+                _warn_of_changes(directory, saved)
             make_directory(directory)
             with replacing(directory / "resolved.yaml") as file:
                 file.write(OmegaConf.to_yaml(saved).encode())
@@ -194,6 +301,13 @@ class Parts:
         self._nodes[key] = node
         for inner, each in _children(key, node):
             self._find_calls(inner, each)
+        for name in node if isinstance(node, dict) else ():
+            if name not in OF_HYDRA and (meant := get_close_matches(name, OF_HYDRA, 1, 0.7)):
+                raise ConfigError(
+                    f"{key}.{name}: did you mean {meant[0]!r}? Keys of this form are Hydra's: "
+                    f"{', '.join(OF_HYDRA)}",
+                    f"{key}.{name}",
+                )
         if isinstance(node, dict) and "_target_" in node:
             target = str(node["_target_"])
             try:
@@ -202,11 +316,44 @@ class Parts:
                 cause = error.__cause__ and error.__cause__.__cause__
                 if cause and not isinstance(cause, ModuleNotFoundError | AttributeError):
                     raise cause from None  # of the user's module
-                module, _, last = target.rpartition(".")
-                meant = advice(last, dir(sys.modules.get(module)), {})
-                raise ConfigError(f"{key}._target_: {error.__cause__ or error}{meant}") from error
+                raise ConfigError(
+                    f"{key}._target_: {_no_target(target) or error}", f"{key}._target_"
+                ) from error
             _check_arguments(f"{key}: {target}", call, node)
             self._calls[key] = call
+
+
+def _warn_of_changes(directory: Path, settings: dict[str, Any]) -> None:
+    """Say which settings, but for the limits of the run, are not those of the start before."""
+    from omegaconf import OmegaConf
+
+    try:
+        before: Any = OmegaConf.to_container(OmegaConf.load(directory / "resolved.yaml"))
+        one, two = (dict(_leaves("", each)) for each in (before, settings))
+    except Exception as error:  # whatever a damaged file raises: it is written anew
+        logger.debug("no earlier config in %s: %s", directory, error)
+        return
+    changed = [
+        f"{name}: {one.get(name, 'nothing')} -> {two.get(name, 'nothing')}"
+        + " (its random numbers go on from the checkpoint)" * (name == "seed")
+        for name in sorted({**one, **two})
+        if one.get(name) != two.get(name) and name.split(".")[0] not in ("run", "directory")
+    ]
+    if changed:
+        logger.warning(
+            "the run in %s goes on with other settings than before: %s. For a new run, choose "
+            "another directory",
+            directory,
+            ", ".join(changed),
+        )
+
+
+def _leaves(key: str, node: Any) -> Iterator[tuple[str, Any]]:
+    inner = [*_children(key, node)]
+    for name, each in inner:
+        yield from _leaves(name, each)
+    if not inner:
+        yield key.removeprefix("."), node
 
 
 def _children(key: str, node: Any) -> Iterator[tuple[str, Any]]:
@@ -217,8 +364,21 @@ def _children(key: str, node: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f"{key}[{place}]", each) for place, each in enumerate(node))
 
 
+def _no_target(target: str) -> str:
+    """Why there is nothing of this name; empty if it is unknown."""
+    if target in sys.modules:
+        return f"{target} is a module; name what to call in it"
+    known, _, name = target.rpartition(".")
+    while known and known not in sys.modules:
+        known, _, name = known.rpartition(".")
+    if not known:
+        return f"there is no module {name!r}, here or installed"
+    return f"{known} has no {name!r}{advice(name, dir(sys.modules[known]), {})}"
+
+
 def _check_arguments(call: str, function: Any, node: dict[str, Any]) -> None:
     given = {name: None for name in node if name not in OF_HYDRA}
+    key = call.partition(":")[0]
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of some functions of C
@@ -230,8 +390,10 @@ def _check_arguments(call: str, function: Any, node: dict[str, Any]) -> None:
         known = [*signature.parameters]
         if odd := [name for name in given if name not in known]:
             meant = advice(odd[0], known, {}) or f"; it has {', '.join(known)}"
-            raise ConfigError(f"{call} has no argument {odd[0]!r}{meant}") from None
-        raise ConfigError(f"{call}: {error}") from None
+            raise ConfigError(
+                f"{call} has no argument {odd[0]!r}{meant}", f"{key}.{odd[0]}", key
+            ) from None
+        raise ConfigError(f"{call}: {error}", key) from None
 
 
 @contextmanager

@@ -3,15 +3,25 @@
 Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory; imports no torch.
 """
 
-from .facts import NothingToReportError
+from .facts import NothingToReportError, RunDirectory, RunFacts, RunPart, by_path, parts_of
+from .figures import outcome
 from .page import RunReport, report, write_report
 from .server import make_server, watch
+from .summary import key_result, status
 
 __all__ = [
     "NothingToReportError",
+    "RunDirectory",
+    "RunFacts",
+    "RunPart",
     "RunReport",
+    "by_path",
+    "key_result",
     "make_server",
+    "outcome",
+    "parts_of",
     "report",
+    "status",
     "watch",
     "write_report",
 ]

@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..common import readable_size, show
+from ..common import readable_size, show, show_json
 from ..files import printable, replacing
 from . import figures, media, summary, text
 from .charts import LEARNING, RATE_AND_PACE, charts_of, splits
@@ -91,7 +91,7 @@ def report(*directories: str | os.PathLike[str]) -> RunReport:
     return RunReport(page, tuple(f"{run.name}: {note}" for run in facts for note in run.notes))
 
 
-def write_report(paths: list[Path], output: Path) -> int:
+def write_report(paths: list[Path], output: Path, as_json: bool = False) -> int:
     """Write the page to a file; return the exit code.
 
     Raises:
@@ -100,7 +100,11 @@ def write_report(paths: list[Path], output: Path) -> int:
     """
     made = report(*paths)
     made.write(output)
-    show([f"{output}  {readable_size(output.stat().st_size)}", *made.notes])
+    size = output.stat().st_size
+    if as_json:
+        show_json({"file": str(output), "size": size, "notes": made.notes})
+    else:
+        show([f"{output}  {readable_size(size)}", *made.notes])
     return 0
 
 

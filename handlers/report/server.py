@@ -45,6 +45,9 @@ def watch(paths: list[Path], port: int) -> int:
         OSError: The port is taken.
     """
     library()  # fails now if plotly is not installed
+    if missing := [str(path) for path in paths if not path.is_dir()]:
+        text = f"{', '.join(missing)}: no directory yet; the page waits for the run to make it"
+        print("camshaft:", printable(text), file=sys.stderr)
     with make_server(paths, port) as server:
         # Ctrl-C interrupts this thread alone, which does nothing that could be left half done.
         serving = threading.Thread(

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..files import printable
-from .charts import LEARNING, Chart
+from .charts import LEARNING, Chart, charts_of
 from .facts import RunFacts
 from .figures import outcome
 from .text import ABSENT, counted, number, size
@@ -50,6 +50,14 @@ def key_metrics(charts: Sequence[Chart]) -> list[str]:
 def best_extreme(metric: str) -> str:
     """Which extreme of a metric is its best value."""
     return "lowest" if LOWER_IS_BETTER.search(metric) else "highest"
+
+
+def key_result(run: RunFacts) -> tuple[str, str, float] | None:
+    """The first metric of its evaluations or its loss, which extreme is best, and this value."""
+    for name in key_metrics(charts_of(run.curves)):
+        if point := run.curves[name][best_extreme(name)]:
+            return name, best_extreme(name), float(point["value"])
+    return None
 
 
 def tiles(run: RunFacts, charts: Sequence[Chart]) -> list[tuple[str, str, str]]:

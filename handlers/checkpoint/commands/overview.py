@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -12,7 +10,7 @@ from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Literal
 
-from ...common import Cell, aligned, readable_metrics, readable_size, show
+from ...common import Cell, aligned, readable_metrics, readable_size, show, show_json
 from ...files import regular
 from ..directory import (
     LATEST,
@@ -45,7 +43,7 @@ def inspect(path: Path, as_json: bool, verify: bool) -> int:
     found = look(path, thoroughly=verify)
     if as_json:
         claims, latest = Claims.of(found), _latest(path)
-        print(json.dumps([_values(each, claims, latest) for each in found], indent=1))
+        show_json([_values(each, claims, latest) for each in found])
     elif is_checkpoint(path):
         show(_contents(found[0]))
     else:
@@ -53,18 +51,28 @@ def inspect(path: Path, as_json: bool, verify: bool) -> int:
     return int(any(each.problem is not None for each in found))
 
 
-def verify(path: Path) -> int:
+def verify(path: Path, as_json: bool = False) -> int:
     """Tell for each checkpoint whether it is whole; 1 if one is broken."""
     found = look(path, thoroughly=True)
+    code = int(any(each.problem is not None for each in found))
+    if as_json:
+        show_json([{"path": str(each.path), "broken": each.problem} for each in found])
+        return code
     rows = [
         (each.path.name, "whole" if each.problem is None else f"broken: {each.problem}")
         for each in found
     ]
     show([*aligned(rows), *found.notes])
-    return int(any(each.problem is not None for each in found))
+    return code
 
 
-def export(path: Path, file: Path, object: str | None, format: Literal["dcp"] | None = None) -> int:
+def export(
+    path: Path,
+    file: Path,
+    object: str | None,
+    format: Literal["dcp"] | None = None,
+    as_json: bool = False,
+) -> int:
     """Export the checkpoint at a path, or the newest good one of a directory."""
     if is_checkpoint(path):
         saved = saved_at(path)
@@ -75,7 +83,10 @@ def export(path: Path, file: Path, object: str | None, format: Literal["dcp"] | 
         saved = newest
     saved.export(file, object, format=format)
     size = sum(each.stat().st_size for each in ([*file.iterdir()] if file.is_dir() else [file]))
-    show([f"{file}  {readable_size(size)}  from {saved.path}"])
+    if as_json:
+        show_json({"file": str(file), "size": size, "checkpoint": str(saved.path)})
+    else:
+        show([f"{file}  {readable_size(size)}  from {saved.path}"])
     return 0
 
 
@@ -103,7 +114,8 @@ def _cells(each: Finding, claims: Claims, latest: str | None) -> tuple[Cell, ...
     one = each.saved.manifest
     kept = "-" if each.problem is not None else claims.text(each)
     why = one.reason.replace("Events.", "")
-    size, written = readable_size(one.size), _written(each)
+    size, time = readable_size(one.size), _time(each)
+    written = time.isoformat(" ", "minutes") if time else "-"
     return (name, one.epoch, one.iteration, one.step or "-", size, written, kept, why)
 
 
@@ -121,7 +133,7 @@ def _end(each: Finding, first: list[str], width: int | None) -> str:
 
 
 def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]:
-    """The output of `--json`; numbers that JSON cannot express become text, such as "nan"."""
+    """The output of `--json`."""
     values: dict[str, Any] = {
         "path": str(each.path),
         "latest": each.path.name == latest,
@@ -130,15 +142,15 @@ def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]
     if each.saved is None:
         return values
     one = each.saved.manifest
-    number = one.number if each.problem is None else None
+    number, time = one.number if each.problem is None else None, _time(each)
     return values | {
         "iteration": one.iteration,
         "step": one.step,
         "epochs": one.epoch,
         "why": one.reason,
         "size": one.size,
-        "written": _written(each),
-        "metrics": {k: v if math.isfinite(v) else str(v) for k, v in one.metrics.items()},
+        "written": time and time.astimezone().isoformat(),
+        "metrics": one.metrics,
         "keep": one.keep,
         "kept_by": claims.kept.get(number) if number is not None else None,
         "world_size": one.world_size,
@@ -155,11 +167,11 @@ def _latest(path: Path) -> str | None:
     return None
 
 
-def _written(each: Finding) -> str:
+def _time(each: Finding) -> datetime | None:
     with suppress(OSError, OverflowError, ValueError):  # a time that no calendar has
         if (seconds := each.written) is not None:
-            return datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
-    return "-"
+            return datetime.fromtimestamp(seconds)
+    return None
 
 
 def _contents(found: Finding) -> list[str]:
@@ -175,7 +187,7 @@ def _contents(found: Finding) -> list[str]:
         tree, part = tree_in(found.path), None
         if manifest.holds_run:
             part = tree_at(found.path, f"{rank_file(0)}.json")["run"]
-        facts = _facts(manifest, part)
+        facts = _facts(found, manifest, part)
         objects = _objects(tree["objects"], tensors_by_name(found.saved))
         lines = aligned([("object", "tensors", "numbers", "bytes", "types", "file"), *objects])
     sizes = [(name, each.size) for name, each in manifest.files.items()]
@@ -184,7 +196,7 @@ def _contents(found: Finding) -> list[str]:
     return [str(found.path), *facts, "", *lines, "", *files]
 
 
-def _facts(manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
+def _facts(found: Finding, manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
     clocks = {"epoch": manifest.epoch, "iteration": manifest.iteration, "step": manifest.step}
     position = ", ".join(_counted(count, name) for name, count in clocks.items())
     of_run = [("holds", "exported objects alone; no run can resume from them")]
@@ -198,6 +210,7 @@ def _facts(manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
         of_run += [("memory", ", ".join(names) or "none")]
     rows = [
         *(("position", position), *of_run),
+        *([("written", written.isoformat(" ", "seconds"))] if (written := _time(found)) else []),
         ("why", manifest.reason),
         ("metrics", readable_metrics(manifest.metrics) or "none"),
         ("kept by", manifest.keep or "unknown"),

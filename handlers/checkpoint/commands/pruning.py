@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
-from ...common import aligned, readable_size, show
+from ...common import aligned, readable_size, show, show_json
 from ...files import locked, regular, size_of, text_of
 from ..directory import (
     OF_RANK,
@@ -42,7 +42,7 @@ from ..format import (
 logger: logging.Logger = logging.getLogger("camshaft")
 
 
-def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
+def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False, as_json: bool = False) -> int:
     """Drop the checkpoints that no claim keeps, except the newest good one and broken ones.
 
     With `strip`, they are not dropped, but stripped to the weights of their modules.
@@ -84,7 +84,11 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False) -> int:
     if not strip:  # a file that another checkpoint shares stays
         lost = ChainMap(*(files.pop(saved.path) for saved in dropped))
         size = sum(lost[each] for each in lost.keys() - ChainMap(*files.values()).keys())
-    show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {readable_size(size)}"])
+    if as_json:
+        fates = [{"checkpoint": name, "fate": fate} for name, fate in rows]
+        show_json({"checkpoints": fates, "count": len(dropped), "freed": size, "dry_run": dry_run})
+    else:
+        show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {readable_size(size)}"])
     return 0
 
 

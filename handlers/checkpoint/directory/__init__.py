@@ -30,7 +30,7 @@ from .contents import (
 from .dcp_directory import DCPDirectory, qualified
 from .files import DirectoryLock, need_space, remove_share, scratch, sweep_run
 from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
-from .saved import NAME, Saved, files_on_disk, saved_at
+from .saved import NAME, Saved, encoded_objects, files_on_disk, saved_at
 from .verify import (
     Places,
     check_pieces,
@@ -79,6 +79,7 @@ __all__ = [
     "commit",
     "condemned",
     "drop",
+    "encoded_objects",
     "files_on_disk",
     "is_checkpoint",
     "is_claimed",

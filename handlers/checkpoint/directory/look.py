@@ -31,7 +31,12 @@ class Finding:
 
     @property
     def written(self) -> float | None:
-        """When the manifest was written, in seconds; None if it has just been removed."""
+        """When it was saved, in seconds since 1970; None if it has just been removed.
+
+        The manifest of an earlier version does not say; then it is the time of its file.
+        """
+        if self.saved and self.saved.manifest.time:
+            return self.saved.manifest.time
         try:
             return (self.path / MANIFEST).stat().st_mtime
         except OSError:

@@ -56,10 +56,11 @@ class Saved:
     ) -> Path:
         """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
 
-        The file holds a dict: the state of each of the run's objects by its name, `"iteration"`,
-        `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that state alone, so
-        that `model.load_state_dict(torch.load(file, weights_only=True))` works. NumPy's arrays
-        become tensors and its numbers Python's. It is in memory before it is written.
+        A `.pt` file holds a dict: the state of each of the run's objects by its name,
+        `"iteration"`, `"step"`, `"epoch"` and `"metrics"`. With `object="model"` it holds that
+        state alone, so that `model.load_state_dict(torch.load(file, weights_only=True))` works.
+        NumPy's arrays become tensors and its numbers Python's. It is in memory before it is
+        written.
 
         If the name ends with `.safetensors`, it is such a file of one object's tensors, of which
         one after the other is in memory.
@@ -68,7 +69,8 @@ class Saved:
         same content, and the states of optimizers under the names of their parameters.
 
         Args:
-            file: Where to write; an existing file is replaced at once, a directory must be new.
+            file: Where to write, `.pt` or `.safetensors`; an existing file is replaced at once. A
+                directory must be new.
             object: The name of the one object to export; by default all, or `"model"` for
                 `.safetensors`.
             format: `"dcp"` for such a directory; by default the name of the file decides.
@@ -77,9 +79,16 @@ class Saved:
             BrokenCheckpoint: A file is missing or damaged.
             OSError: The file cannot be written.
             TypeError: A state holds a value that such a file cannot.
-            ValueError: The run had no object of that name, or an object has the name of a number.
+            ValueError: The run had no object of that name, or an object has the name of a number,
+                or the name of the file ends otherwise.
         """
         file = Path(file)
+        if format is None and file.suffix not in (".pt", TENSORS):
+            raise ValueError(
+                f"cannot export to {file}: write a name that ends with .pt, for torch.load, or "
+                f"with {TENSORS}, or ask for a directory by format dcp. For other formats, such as "
+                "ONNX, load such a file into the model and let torch convert that"
+            )
         if format == "dcp":
             _write_dcp(self, file, object)
         elif file.suffix == TENSORS:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, cast
 from zlib import crc32
 
 from ....engine.state import as_float
@@ -126,6 +126,8 @@ class Manifest:
     """The name of the run, if hosts also save it to disks of their own."""
     start: int = 0
     """The count of starts of that run: a later one has gone on from what was whole then."""
+    time: float = 0.0
+    """When the run was copied for this save, in seconds since 1970; 0 in earlier versions."""
 
     @property
     def size(self) -> int:
@@ -142,6 +144,8 @@ class Manifest:
         body: dict[str, Any] = Encoder("the manifest").encode(asdict(replace(self, files={})))
         if not self.run:  # earlier versions know no names of runs
             del body["run"], body["start"]
+        if not self.time:
+            del body["time"]
         if len(self.files) <= MANY:
             body["files"] = {name: asdict(each) for name, each in self.files.items()}
             return json.dumps(body | {"sha256": _digest(body)}, indent=1)
@@ -255,6 +259,7 @@ def _dict_of(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
 
 KINDS: dict[Any, Callable[[object], bool]] = {
     "int": _is_count,
+    "float": lambda value: _is_number(value) and 0 <= cast(float, value) < math.inf,
     "str": lambda value: type(value) is str,
     "dict[str, int]": _dict_of(_is_count),
     "dict[str, str]": _dict_of(lambda value: type(value) is str),

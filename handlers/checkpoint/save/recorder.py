@@ -346,6 +346,7 @@ def _manifest_of(state: State[Any, Any], reason: str, keep: Keep) -> Manifest:
         keep=repr(keep),
         world_size=ranks.world_size(),
         versions=installed_versions(),
+        time=round(time.time(), 3),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import re
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -252,6 +253,7 @@ def save_alone(
         reason=reason,
         metrics=dict(numbers),
         versions=installed_versions(),
+        time=round(time.time(), 3),
     )
     return write_checkpoint(directory, streamed(Snapshot(trees, files)), manifest)
 

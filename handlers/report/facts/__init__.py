@@ -3,8 +3,8 @@
 from .exhibits import Exhibit
 from .images import Picture, to_show
 from .notes import Notes
-from .parts import RunPart
-from .run import PACE, NothingToReportError, RunDirectory, RunFacts, runs_in
+from .parts import RunPart, parts_of
+from .run import PACE, NothingToReportError, RunDirectory, RunFacts, by_path, runs_in
 
 __all__ = [
     "PACE",
@@ -15,6 +15,8 @@ __all__ = [
     "RunDirectory",
     "RunFacts",
     "RunPart",
+    "by_path",
+    "parts_of",
     "runs_in",
     "to_show",
 ]

@@ -346,12 +346,12 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
         (
             "handlers.ClipGradNorm",
             "handlers.ClipGradNom",
-            "is importable from module 'camshaft.handlers'?; did you mean 'ClipGradNorm'?",
+            "_target_: camshaft.handlers has no 'ClipGradNom'; did you mean 'ClipGradNorm'?",
         ),
         (
             "parts_of_digits.network",
             "part_of_digits.network",
-            "model._target_: Error loading 'part_of_digits.network'",
+            "model._target_: there is no module 'part_of_digits', here or installed",
         ),
         ("max_epochs: 3}", "max_epoch: 3}", "run: engine.run has no argument 'max_epoch'; did you"),
         ("hidden: 16", 'hidden: "${optimizer}"', "it refers to itself, perhaps by way of others"),
@@ -363,6 +363,37 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
         ),
         ("lr: 0.01", "lr: 0.01\nseed: null", "found duplicate key seed"),
         ("run: {", "run: {{", "while parsing a flow mapping"),
+        (
+            "parts_of_digits.network",
+            "parts_of_digits",
+            "model._target_: parts_of_digits is a module; name what to call in it",
+        ),
+        (
+            "parts_of_digits.network",
+            "parts_of_digits.more.network",
+            "model._target_: parts_of_digits has no 'more'",
+        ),
+        (
+            "clip: {_target_",
+            "clip: {_targt_",
+            "handlers.clip._targt_: did you mean '_target_'? Keys of this form are Hydra's: _ta",
+        ),
+        (
+            "clip: {_target_: camshaft.handlers.ClipGradNorm, max_norm: 1.0}",
+            "clip: {max_norm: 1.0}",
+            "handlers.clip: is no handler; one has a _target_, such as camshaft.handlers.",
+        ),
+        (
+            "clip: {_target_: camshaft.handlers.ClipGradNorm, max_norm: 1.0}",
+            "clip: null",
+            "handlers.clip: is no handler; one has a _target_, such as "
+            "camshaft.handlers.Checkpoint. To leave it out, write ~handlers.clip",
+        ),
+        (
+            "_target_: camshaft.supervised",
+            "target: x",
+            "engine: needs a _target_, such as camshaft.",
+        ),
     ],
 )
 def test_a_wrong_config_is_one_line_that_names_the_key(path, capsys, old, new, said):
@@ -370,17 +401,49 @@ def test_a_wrong_config_is_one_line_that_names_the_key(path, capsys, old, new, s
     path.write_text(CONFIG.replace(old, new))
     assert main(["run", str(path), "directory=a"]) == 2
     line = capsys.readouterr().err
-    assert line.startswith(f"camshaft: {path}: ")
+    assert re.match(rf"camshaft: {re.escape(str(path))}(, line \d+)?: ", line)
     assert line.count("\n") == 1
     assert said in " ".join(line.split())
     assert not Path("a").exists()
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("seed: 3", "sed: 3", "sed: 3"),
+        ("network, hidden", "network, hiden", "hiden: 16"),
+        ("size: 50", "sizes: 50", "sizes: 50"),
+        ("parts_of_digits.Part, first: 300", "parts_of_digits.Par, first: 300", "first: 300"),
+        ("max_norm: 1.0", "", "ClipGradNorm, }"),
+        ("max_epochs: 3}", "max_epoch: 3}", "max_epoch: 3"),
+        ('"${lr}", betas', '"${rate}", betas', '"${rate}"'),
+    ],
+)
+def test_the_line_of_what_is_wrong_is_named(path, capsys, old, new, words):
+    path.write_text(text := CONFIG.replace(old, new))
+    (number,) = (n for n, line in enumerate(text.splitlines(), 1) if words in line)
+    assert main(["run", str(path), "directory=a"]) == 2
+    assert capsys.readouterr().err.startswith(f"camshaft: {path}, line {number}: ")
+
+
+def test_what_an_override_has_added_has_no_line(path, capsys):
+    assert main(["run", str(path), "directory=a", "+handlers.clip.at=3"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"camshaft: {path}, line 26: handlers.clip: camshaft.handlers.Clip")
+    assert main(["run", str(path), "directory=a", "+more=3"]) == 2
+    assert capsys.readouterr().err.startswith(f"camshaft: {path}: more: nothing uses it")
+
+
+@pytest.mark.parametrize(
     ("override", "said"),
     [
         ("optimizer.rate=1", "Could not override 'optimizer.rate'."),
-        ("lr", "Error parsing override 'lr'"),
+        ("handlers.save.resum=1", "'handlers.save.resum'; did you mean 'handlers.save.resume'?"),
+        ("sed=1", "there is no 'sed'; did you mean 'seed'?"),
+        ("~handlers.clipp", "there is no 'handlers.clipp'; did you mean 'handlers.clip'?"),
+        ("directory=runs/lr=1", "put the value into quotes: \"directory='runs/lr=1'\""),
+        ("lr=[1", "no viable alternative at input '[1'"),
+        ("lr", "lr: needs a value, as in lr=1; ~lr leaves it out"),
     ],
 )
 def test_a_wrong_override_is_one_line(path, capsys, override, said):
@@ -389,9 +452,50 @@ def test_a_wrong_override_is_one_line(path, capsys, override, said):
 
 
 def test_a_file_that_is_no_config_is_one_line(tmp_path, capsys):
-    for name in ("none.yaml", "other.json"):
+    (tmp_path / "bytes.yaml").write_bytes(b"lr: \xff\n")
+    (tmp_path / "other.yml").write_text("lr: 1\n")
+    (tmp_path / "folder.yaml").mkdir()
+    said = {
+        "none.yaml": "there is no such file",
+        "folder.yaml": "there is no such file",
+        "other.yml": "its name has to end in .yaml, for Hydra",
+        "bytes.yaml": "it is no text in UTF-8",
+    }
+    for name, words in said.items():
         assert main(["run", str(tmp_path / name)]) == 2
-        assert "there is no file of this name that ends in .yaml" in capsys.readouterr().err
+        assert capsys.readouterr().err.startswith(f"camshaft: {tmp_path / name}: {words}")
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "few"])
+def test_a_trial_of_no_batches_is_a_wrong_command_line(path, capsys, count):
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", str(path), "directory=a", "--max-batches", count])
+    assert "--max-batches: invalid" in capsys.readouterr().err
+    assert not Path("a").exists()
+
+
+def test_a_second_start_with_other_settings_says_which_before_it_goes_on(path, caplog):
+    run_config(path, ["directory=a", *LITTLE])
+    assert "other settings" not in caplog.text
+    same = ["directory=a", "~handlers.rate", "run.max_epochs=2"]
+    run_config(path, same)
+    assert "other settings" not in caplog.text  # a run may be longer than before
+    other = ["directory=a", "~handlers.rate", "run.max_epochs=3"]
+    run_config(path, [*other, "seed=4", "data.train.batch_size=50", "~handlers.clip"])
+    (warning,) = (each for each in caplog.messages if "other settings" in each)
+    assert warning == (
+        "the run in a goes on with other settings than before: data.train.batch_size: 32 -> 50, "
+        "handlers.clip._target_: camshaft.handlers.ClipGradNorm -> nothing, "
+        "handlers.clip.max_norm: 1.0 -> nothing, seed: 3 -> 4 (its random numbers go on from the "
+        "checkpoint). For a new run, choose another directory"
+    )
+
+
+def test_a_resolved_config_that_is_damaged_does_not_stop_the_run(path, caplog):
+    run_config(path, ["directory=a", *LITTLE])
+    Path("a/resolved.yaml").write_text("lr: [")
+    run_config(path, ["directory=a", "~handlers.rate", "run.max_epochs=2"])
+    assert OmegaConf.load("a/resolved.yaml").run.max_epochs == 2
 
 
 @pytest.mark.slow

@@ -172,6 +172,9 @@ def started(command):
             process.kill()
 
 
+WAITS = "camshaft: {}: no directory yet; the page waits for the run to make it"
+
+
 def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path, visit):
     command = [sys.executable, "-m", "camshaft", "watch", str(tmp_path / "run"), "--port", "0"]
     with started(command) as process:
@@ -185,7 +188,8 @@ def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path,
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stdout.read() == b""
-        assert process.stderr.read().strip() == b""  # no log, so no log has the token
+        # There is no log, so no log has the token.
+        assert process.stderr.read().decode().strip() == WAITS.format(tmp_path / "run")
 
 
 WHILE_A_CONNECTION_IS_OPENED = """
@@ -223,6 +227,15 @@ def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path, visit, when):
         address = process.stdout.readline().decode().split()[0]
         if when is WHILE_A_CONNECTION_IS_OPENED:
             visit(address)
+        assert process.wait(30) == 0
+        assert process.stderr.read().decode().strip() == WAITS.format(tmp_path / "run")
+
+
+def test_a_run_that_is_there_is_served_without_a_word(tmp_path):
+    command = [sys.executable, "-m", "camshaft", "watch", str(tmp_path)]
+    with started(command) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
         assert process.stderr.read().strip() == b""
 

@@ -2,12 +2,14 @@
 
 import json
 import os
+from dataclasses import replace
+from datetime import datetime
 
 import pytest
 import torch
 
 from camshaft import Events, supervised
-from camshaft.handlers import Checkpoint, EarlyStopping, Export, best, latest
+from camshaft.handlers import Checkpoint, EarlyStopping, Export, best, checkpoints, latest
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save import Snapshot, streamed
@@ -35,6 +37,28 @@ def test_it_says_where_the_run_stands_and_what_is_saved_of_it(path, camshaft):
     assert facts["kept by"] == "latest(3)"
     assert "EarlyStopping(loss)" in facts["memory"]
     assert f"torch {torch.__version__}" in facts["versions"]
+
+
+def test_its_time_is_that_of_the_save_and_stays_when_its_files_are_copied(path, camshaft):
+    time = checkpoints(path.parent)[-1].manifest.time
+    for each in path.parent.rglob("*"):
+        os.utime(each, (0, 0))
+    (only,) = json.loads("\n".join(camshaft("inspect", path, "--json")[1]))
+    written = datetime.fromisoformat(only["written"])
+    assert written.tzinfo is not None
+    assert written.timestamp() == time > 1.7e9
+    local = datetime.fromtimestamp(time).isoformat(" ", "minutes")
+    assert local in "\n".join(camshaft("inspect", path)[1])
+    assert local in "\n".join(camshaft("inspect", path.parent)[1])
+
+
+def test_one_of_an_earlier_version_was_written_when_its_manifest_was(path, camshaft):
+    manifest = path / "manifest.json"
+    earlier = replace(checkpoints(path.parent)[-1].manifest, time=0.0)
+    manifest.write_text(earlier.to_json())
+    os.utime(manifest, (1_700_000_000, 1_700_000_000))
+    (only,) = json.loads("\n".join(camshaft("inspect", path, "--json")[1]))
+    assert datetime.fromisoformat(only["written"]).timestamp() == 1_700_000_000
 
 
 def test_it_counts_the_tensors_of_each_object(path, camshaft):

@@ -51,3 +51,16 @@ def test_what_cannot_be_exported_is_told_in_one_line(run, camshaft, tmp_path):
     assert "is good" in errors[0]
     assert camshaft("export", tmp_path / "nowhere", tmp_path / "x.pt")[0] == 2
     assert not (tmp_path / "x.pt").exists()
+
+
+@pytest.mark.parametrize("name", ["x.onnx", "x", "x.pth", "x.PT", "x.pt.gz"])
+def test_a_name_of_another_format_is_refused_before_anything_is_read(run, camshaft, tmp_path, name):
+    for path in run[0].glob("iteration-*"):
+        (path / "model.safetensors").unlink()
+    code, lines, errors = camshaft("export", run[0] / "iteration-0000000003", tmp_path / name)
+    assert (code, lines) == (1, [])
+    assert errors[0].startswith(
+        f"camshaft: cannot export to {tmp_path / name}: write a name that ends with .pt, for "
+        "torch.load, or with .safetensors"
+    )
+    assert not (tmp_path / name).exists()

@@ -47,6 +47,20 @@ def test_only_plain_names_of_files_are_taken(name):
         Manifest.of_json(text)
 
 
+def test_one_without_the_time_of_its_save_is_read_and_has_the_text_of_earlier_versions():
+    text = Manifest(1).to_json()
+    assert "time" not in json.loads(text)
+    assert Manifest.of_json(text).time == 0
+    timed = Manifest(1, time=1.8e9)
+    assert Manifest.of_json(timed.to_json()) == timed
+
+
+@pytest.mark.parametrize("time", [-1.0, math.nan, math.inf, "now", 10**400])
+def test_a_time_that_no_clock_shows_is_refused(time):
+    with pytest.raises(ValueError, match="it is no manifest: time is"):
+        Manifest.of_json(Manifest(1, time=time).to_json())
+
+
 def test_another_format_is_refused_by_name():
     with pytest.raises(ValueError, match="it is of format 2, and this reads 3"):
         Manifest.of_json(Manifest(1, format=2).to_json())

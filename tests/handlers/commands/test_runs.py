@@ -1,0 +1,85 @@
+"""`camshaft runs`: a line for each run below a directory."""
+
+import json
+import os
+from datetime import datetime
+
+import pytest
+
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, Journal, JSONLines
+
+LOSSES = [3.0, 1.0, 2.0]
+
+
+def run_in(directory, losses=LOSSES, *handlers, stop=None):
+    engine = Engine(lambda state, loss: loss)
+    engine.on(Events.ITERATION_COMPLETED)(
+        lambda state: state.metrics.update({"val/loss": state.output})
+    )
+    rows = JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED)
+    engine.add(rows, Journal(directory), *handlers)
+    if stop is not None:
+        engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.interrupt("enough"))
+    engine.run(losses, max_epochs=1)
+    return directory
+
+
+def test_each_run_is_a_line_with_its_status_its_place_its_best_value_and_its_last_write(
+    camshaft, tmp_path
+):
+    before = datetime.now().replace(second=0, microsecond=0)
+    run_in(tmp_path / "a")
+    run_in(tmp_path / "sweep/lr=0.1", [2.5, 0.5], stop=1)
+    code, lines, errors = camshaft("runs", tmp_path)
+    assert (code, errors, len(lines)) == (0, [], 3)
+    head, first, second = ([*filter(None, map(str.strip, line.split("  ")))] for line in lines)
+    assert head == ["run", "status", "iteration", "step", "best", "written"]
+    assert first[:5] == ["a", "finished", "3", "0", "val/loss=1, lowest"]
+    assert second[:3] == ["sweep/lr=0.1", "interrupted, to go on", "1"]
+    assert datetime.fromisoformat(first[5]) >= before
+
+
+def test_programs_get_json_with_the_time_zone(camshaft, tmp_path):
+    run_in(tmp_path / "a", [1.0, float("nan"), float("inf")])
+    code, lines, _ = camshaft("runs", tmp_path / "a", "--json")
+    (row,) = json.loads("\n".join(lines), parse_constant=pytest.fail)
+    assert code == 0
+    assert row["path"] == row["run"] == str(tmp_path / "a")
+    assert row["best"] == {"metric": "val/loss", "which": "lowest", "value": 1.0}
+    assert datetime.fromisoformat(row["written"]).tzinfo is not None
+
+
+def test_what_lies_inside_a_run_is_no_run_and_checkpoints_alone_are_one(camshaft, save, tmp_path):
+    save(7, 0.5)  # to tmp_path/run
+    run_in(tmp_path / "other", LOSSES, Checkpoint(tmp_path / "other"))
+    (tmp_path / "other" / "inner").mkdir()
+    (tmp_path / "other" / "inner" / "rows.jsonl").write_text('{"iteration": 1, "loss": 1}\n')
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "rows.jsonl").write_text('{"iteration": 1, "loss": 1}\n')
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "texts.jsonl").write_text('{"text": "no row"}\n')
+    found = json.loads("\n".join(camshaft("runs", tmp_path, "--json")[1]))
+    assert [each["run"] for each in found] == ["other", "run"]
+    assert found[1]["status"] == "no journal"
+    assert found[1]["iteration"] == 7
+
+
+def test_a_copy_of_a_run_keeps_the_time_of_its_last_write(camshaft, tmp_path):
+    run_in(tmp_path / "a")
+    before = json.loads("\n".join(camshaft("runs", tmp_path, "--json")[1]))
+    for each in (tmp_path / "a").iterdir():
+        os.utime(each, (0, 0))
+    assert json.loads("\n".join(camshaft("runs", tmp_path, "--json")[1])) == before
+
+
+def test_where_there_is_no_run_the_code_is_2(camshaft, tmp_path):
+    for path in (tmp_path, tmp_path / "nowhere"):
+        code, lines, errors = camshaft("runs", path)
+        assert (code, lines) == (2, [])
+        assert errors == [f"camshaft: {path}: no run; one has a journal, rows or checkpoints"]
+
+
+def test_a_name_cannot_send_codes_to_the_terminal(camshaft, tmp_path):
+    run_in(tmp_path / "a\x1b[2J")
+    assert "\x1b" not in "".join(camshaft("runs", tmp_path)[1])
