@@ -28,10 +28,10 @@ def list_runs(paths: list[Path], as_json: bool) -> int:
         names = ", ".join(map(str, paths))
         raise NothingToReportError(f"{names}: no run; one has a journal, rows or checkpoints")
     if as_json:
-        show_json([row | {"written": _time(row, "seconds")} for row in rows])
+        show_json([row | {"written": _time(row, "seconds") or None} for row in rows])
         return 0
     cells = [
-        (row["run"], row["status"], row["iteration"], row["step"], _best(row), _time(row))
+        (row["run"], row["status"], row["iteration"], row["step"], _best(row), _time(row) or "-")
         for row in rows
     ]
     show(aligned([HEAD, *cells]))
@@ -53,7 +53,8 @@ def run_directories(root: Path) -> Iterator[Path]:
 
 def _facts_of(root: Path, place: Path) -> dict[str, Any]:
     """A run's row; empty if the directory holds nothing of a run."""
-    directory = RunDirectory(place, str(place if place == root else place.relative_to(root)))
+    name = str(place if place == root else place.relative_to(root))
+    directory = RunDirectory(place, name)
     directory.look()
     run = directory.facts()
     if not run.is_begun:
@@ -65,7 +66,7 @@ def _facts_of(root: Path, place: Path) -> dict[str, Any]:
     result = key_result(run)
     best = dict(zip(("metric", "which", "value"), result, strict=True)) if result else None
     return {
-        "run": run.name,
+        "run": name,
         "path": str(place),
         "status": status([run]),
         "iteration": iteration,
@@ -79,7 +80,7 @@ def _written(place: Path, run: RunFacts) -> float:
     """When the run wrote last, in seconds: as its journal and checkpoints say, or its files."""
     said = [each.written for each in run.checkpoints if each.written]
     said += [run.last_part.last["time"]] if run.last_part else []
-    return max(said, default=0) or max(each.stat().st_mtime for each in place.iterdir())
+    return max(said, default=0) or max(each.lstat().st_mtime for each in place.iterdir())
 
 
 def _best(row: dict[str, Any]) -> str:
@@ -90,5 +91,5 @@ def _time(row: dict[str, Any], digits: str = "") -> str:
     try:
         time = datetime.fromtimestamp(row["written"])
     except (OSError, OverflowError, ValueError):  # a time that no calendar has
-        return "-"
+        return ""
     return time.astimezone().isoformat("T", digits) if digits else time.isoformat(" ", "minutes")

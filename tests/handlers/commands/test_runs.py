@@ -83,3 +83,16 @@ def test_where_there_is_no_run_the_code_is_2(camshaft, tmp_path):
 def test_a_name_cannot_send_codes_to_the_terminal(camshaft, tmp_path):
     run_in(tmp_path / "a\x1b[2J")
     assert "\x1b" not in "".join(camshaft("runs", tmp_path)[1])
+
+
+def test_a_damaged_run_does_not_hide_the_others(camshaft, tmp_path):
+    run_in(tmp_path / "a")
+    (tmp_path / "b" / "iteration-0000000001").mkdir(parents=True)
+    (tmp_path / "b" / "rows.jsonl").symlink_to("nowhere")
+    (tmp_path / "b" / "journal.jsonl").write_text('{"event": "started", "time": 1e14}\n{"ev')
+    code, lines, errors = camshaft("runs", tmp_path)
+    assert (code, errors, len(lines)) == (0, [], 3)
+    assert [line.split()[:2] for line in lines[1:]] == [["a", "finished"], ["b", "killed"]]
+    assert lines[2].split()[-1] == "-"
+    _, broken = json.loads("\n".join(camshaft("runs", tmp_path, "--json")[1]))
+    assert broken["written"] is None
