@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -30,10 +31,10 @@ class Member:
     """A replica, as it tells the others of itself in each quorum."""
 
     id: str
-    place: str
-    """Where it offers its run."""
-    store: str
-    """Where it has a store for a process group."""
+    places: Sequence[str]
+    """Where each of its ranks offers its part of the run."""
+    stores: Sequence[str]
+    """Where each of its ranks has a store for a process group."""
     shards: int
     point: Point = "new"
     iteration: int = 0
@@ -95,9 +96,9 @@ class Quorum:
 
 
 class Crew:
-    """This replica's talk with the lighthouse."""
+    """This replica's talk with the lighthouse, which its first rank has."""
 
-    def __init__(self, lighthouse: str, address: str | None, timeout: float) -> None:
+    def __init__(self, lighthouse: str, timeout: float) -> None:
         """Connect, and begin to give signs of life.
 
         Raises:
@@ -105,7 +106,6 @@ class Crew:
             ConnectionError: There is no lighthouse.
         """
         self._library, self._lighthouse, self._timeout = lighthouses(), lighthouse, timeout
-        self.address = address or _address_towards(lighthouse)
         self.id = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._client, self._ended = self._connected(), Event()
         Thread(target=self._beat, name="heartbeat", daemon=True).start()
@@ -123,8 +123,8 @@ class Crew:
                 found = self._client.quorum(
                     replica_id=self.id,
                     timeout=timedelta(seconds=self._timeout),
-                    address=own.place,
-                    store_address=own.store,
+                    address=own.places[0],
+                    store_address=own.stores[0],
                     step=own.iteration,
                     world_size=1,
                     shrink_only=False,
@@ -147,6 +147,12 @@ class Crew:
             raise ValueError(
                 f"Replicas(shards={own.shards}), and the replica {odd[0].id} has "
                 f"{odd[0].shards}: the sums of a step depend on it, so give all of them one number"
+            )
+        if odd := [each for each in members if len(each.places) != len(own.places)]:
+            raise ValueError(
+                f"this replica has the world size {len(own.places)}, and the replica {odd[0].id} "
+                f"has {len(odd[0].places)}: a rank works with the rank of the same number in each "
+                "other replica, so start all of them with equally many ranks"
             )
         return Quorum(str(found.quorum_id), members, self.id)
 
@@ -190,7 +196,7 @@ def lighthouses() -> Any:
         ) from error
 
 
-def _address_towards(lighthouse: str) -> str:
+def address_towards(lighthouse: str) -> str:
     """The address of this machine from which it reaches the lighthouse."""
     parts = urlsplit(lighthouse)
     if not parts.hostname or not parts.port:

@@ -9,14 +9,14 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import buffers_in_training, generators_in
+from ...engine.modules import buffers_in_training, generators_in, is_spread
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 from ..checkpoint import Checkpoint, put_run, run_as_bytes
 from ..checkpoint.load import settings_of, settings_of_steps
 from .crew import lighthouses
 from .replica import MOST, Replica, Result
-from .shards import ShardedBatch
+from .shards import ShardedBatch, trained_by
 from .transfer import Lost
 
 logger = logging.getLogger("camshaft")
@@ -101,11 +101,11 @@ class Replicas:
             ValueError: What has to be different.
         """
         engine, (update,) = state.engine, self._updates(state)
-        if ranks.is_distributed():
+        if ranks.world_size() > 1 and not all(map(is_spread, trained_by(update))):
             raise ValueError(
-                "Replicas takes one process for each replica, and this one is a rank of a process "
-                "group. Start the replicas without torchrun; for a model on several GPUs of one "
-                "replica there is no support yet"
+                "this replica has several ranks, and some parameters are not split over them. "
+                "Split the model by fully_shard(model) before the optimizer is made; or start "
+                "each process without torchrun, as a replica of its own"
             )
         if update.accumulate > 1:
             raise ValueError(
@@ -169,7 +169,7 @@ class Replicas:
 
     def ask(self, state: State[Any, Any]) -> None:
         """Meet the others at the next commit point, unless the run is over."""
-        if state.limit_reached is None and state.stop_reason is None:
+        if state.limit_reached is None:
             state.control.at_commit, state.control.has_requests = self.meet, True
 
     def meet(self, state: State[Any, Any], leave: Callable[[], None]) -> None:
@@ -177,6 +177,8 @@ class Replicas:
         replica = self._replica(state)
         if replica.is_ready:  # it has joined, or caught up, for this step
             replica.is_ready = False
+            return
+        if ranks.any_rank(state.stop_reason is not None):
             return
         for _ in range(MOST):
             now = replica.meet("commit", state.iteration)
