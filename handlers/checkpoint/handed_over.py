@@ -51,12 +51,12 @@ def put_run(state: State[Any, Any], files: Mapping[str, bytearray], handler: str
     payloads = {name: Payload.of(memoryview(each)) for name, each in files.items()}
     manifest = Manifest(world_size=ranks.world_size(), versions=installed_versions())
     with _folder() as folder:
+        path, _ = place_for(folder, manifest.iteration, None)  # before it is there
         with ranks.on_all_ranks("write the run that it joins"):
             own = dict(write_part(folder / "new", payloads, {}))
         found = dict[str, Checksums]()
         for each in ranks.gathered(own):
             found |= each
-        path, _ = place_for(folder, manifest.iteration, None)
         with ranks.on_all_ranks("write the run that it joins"):
             if ranks.local_rank() == 0:
                 commit(folder, folder / "new", found, manifest)

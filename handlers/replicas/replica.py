@@ -107,9 +107,8 @@ class Replica:
             self._group.connect(now.key, store, now.index, len(working))
 
     def failed(self, error: Lost) -> None:
-        """Disconnect, since a replica has gone; the next quorum gives all new connections."""
+        """Note that a replica has gone, so that the next quorum gives all new connections."""
         logger.warning("%s; tried again with the replicas that are left", error)
-        self._group.abort()
         self._own = replace(self._own, failures=self._own.failures + 1)
 
     def begin(self) -> dict[str, bytearray] | None:
@@ -230,6 +229,7 @@ class Replica:
             self._group.abort()  # before it waits, so that no rank of another replica waits for it
             lost = error
         if ranks.any_rank(lost is not None):
+            self._group.abort()
             raise lost or Lost("another rank of this replica has lost a replica")
 
 

@@ -35,34 +35,40 @@ def lighthouse(processes):
 
 @pytest.fixture
 def train(processes, lighthouse, tmp_path):
-    """Runs replicas to their end; one that is killed is started again. Gives what they print."""
+    """Runs replicas to their end; one that is killed is started again. Gives what they print.
 
-    def run(count, place="", at=0, who=0, *, again=True, folder=tmp_path):
+    If a rank is killed, the other ranks of its replica end by themselves.
+    """
+
+    def run(count, place="", at=0, who=0, *, rank=0, size=1, folder=tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / "run").mkdir(exist_ok=True)
 
         def start(number, *arguments):
             given = (lighthouse, folder / "run", f"r{number}", count, *arguments)
-            return processes.start(SCRIPT, *given)
+            if size == 1:
+                return [processes.start(SCRIPT, *given)]
+            return processes.start_ranks(size, SCRIPT, *given)
 
-        kill = ("--kill", place, at) if place else ()
+        kill = ("--kill", place, at, "--rank", rank) if place else ()
         running = {n: start(n, *(kill if n == who else ())) for n in range(count)}
         said, killed = {}, 0
         while running:
-            for number, process in list(running.items()):
-                if (code := process.poll()) is None:
+            for number, started in list(running.items()):
+                if any(each.poll() is None for each in started):
                     continue
                 del running[number]
-                with process:
-                    output, errors = process.communicate()
-                if code == 0:
-                    said[number] = json.loads(output.splitlines()[-1])
+                results = [each.result() for each in started]
+                for each in started:
+                    each.__exit__(None, None, None)
+                if not any(each.returncode for each in results):
+                    said[number] = [json.loads(e.stdout.splitlines()[-1]) for e in results]
                 else:
-                    assert not killed, errors[-4000:]
-                    assert code == -9, errors[-4000:]
+                    errors = "\n".join(each.stderr[-4000:] for each in results)
+                    assert not killed, errors
+                    assert results[rank].returncode == -9, errors
                     killed += 1
-                    if again:
-                        running[number] = start(number)
+                    running[number] = start(number)
             time.sleep(0.005)
         return said
 
@@ -73,13 +79,15 @@ def rows_of(folder):
     return [json.loads(line) for line in (folder / "run" / "rows.jsonl").read_text().splitlines()]
 
 
-def check_samples(folder, count):
+def check_samples(folder):
     """Whoever has made a step used the same samples, and an epoch uses each sample once."""
-    steps = {}
+    known, steps = {}, {}
     for path in folder.glob("samples.*"):
         for line in path.read_text().splitlines():
             iteration, samples = json.loads(line)
-            assert steps.setdefault(iteration, samples) == samples
+            assert known.setdefault((iteration, path.suffix), samples) == samples
+    for (iteration, _), samples in known.items():
+        steps.setdefault(iteration, []).extend(samples)
     assert sorted(steps) == [*range(1, LENGTH + 1)]
     each = -(-SAMPLES // BATCH)
     for begin in range(1, LENGTH - each + 2, each):
@@ -92,7 +100,15 @@ def alone(processes, lighthouse, tmp_path_factory):
     """What one replica makes alone: the outcome, and its rows."""
     folder = tmp_path_factory.mktemp("alone")
     result = processes.run(SCRIPT, lighthouse, folder / "run", "r0", 1)
-    return json.loads(result.stdout.splitlines()[-1]), rows_of(folder)
+    return [json.loads(result.stdout.splitlines()[-1])], rows_of(folder)
+
+
+@pytest.fixture(scope="module")
+def pair(processes, lighthouse, tmp_path_factory):
+    """The same of one replica of two ranks."""
+    folder = tmp_path_factory.mktemp("pair")
+    results = processes.run_ranks(2, SCRIPT, lighthouse, folder / "run", "r0", 1)
+    return [json.loads(each.stdout.splitlines()[-1]) for each in results], rows_of(folder)
 
 
 def check(said, alone, folder, count):
@@ -100,7 +116,7 @@ def check(said, alone, folder, count):
     assert list(said.values()) == [outcome] * count
     assert rows_of(folder) == rows
     assert [row["iteration"] for row in rows] == [*range(1, LENGTH + 1)]
-    check_samples(folder, count)
+    check_samples(folder)
 
 
 @pytest.mark.slow
@@ -113,6 +129,19 @@ def test_a_run_with_a_lost_replica_is_the_run_of_one(train, alone, tmp_path, pla
 @pytest.mark.slow
 def test_three_replicas_make_the_same_sums_and_lose_one(train, alone, tmp_path):
     check(train(3, "forward", 11, 1), alone, tmp_path, 3)
+
+
+PLACES = ["forward", "reduced", "commit", "row", "save", "part", "join"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_replica_of_two_ranks_is_lost_by_one_of_them(train, pair, tmp_path, place, rank):
+    if place == "save":  # the first rank names a checkpoint
+        rank = 0
+    who = int(place == "join")
+    check(train(2, place, 13, who, rank=rank, size=2), pair, tmp_path, 2)
 
 
 @pytest.mark.slow
