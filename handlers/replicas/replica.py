@@ -191,7 +191,10 @@ class Replica:
         self.is_ready = True  # this quorum was for the next step
         dtype = getattr(torch, bytes(found["dtype"]).decode())
         letters = {int(shard): each for shard, each in json.loads(found["letters"])}
-        return torch.frombuffer(found["total"], dtype=dtype), letters
+        total = found["total"]  # a rank may have no part of any parameter
+        return torch.frombuffer(total, dtype=dtype) if total else torch.empty(
+            0, dtype=dtype
+        ), letters
 
     def offer_step(self, iteration: int, result: Result) -> None:
         """Give the result of a step to replicas that have failed to get it."""

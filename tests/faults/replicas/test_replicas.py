@@ -22,7 +22,8 @@ LIGHTHOUSE = """
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     time.sleep(3600)
 """
-LENGTH, SAMPLES, BATCH = 36, 75, 8
+LENGTH, SAMPLES, BATCH, TRIALS = 36, 75, 8, 100
+PLACES = ["forward", "reduced", "commit", "row", "save", "part", "join"]
 
 
 @pytest.fixture(scope="module")
@@ -131,9 +132,6 @@ def test_three_replicas_make_the_same_sums_and_lose_one(train, alone, tmp_path):
     check(train(3, "forward", 11, 1), alone, tmp_path, 3)
 
 
-PLACES = ["forward", "reduced", "commit", "row", "save", "part", "join"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("place", PLACES)
@@ -190,15 +188,19 @@ def test_what_would_depend_on_who_computes_a_shard_is_refused(processes, lightho
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_replicas_killed_at_random_lose_nothing(train, alone, tmp_path):
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("size", [1, 2])
+def test_replicas_killed_at_random_lose_nothing(train, alone, pair, tmp_path, size):
     draw = random.Random(7)
-    places = ["any", "any", "forward", "reduced", "commit", "row", "save", "join"]
-    for number in range(100):
-        count, place = draw.choice([2, 3, 4]), draw.choice(places)
+    for number in range(TRIALS):
+        count, place = (
+            draw.choice([2, 3, 4] if size == 1 else [2, 3]),
+            draw.choice(["any", "any", *PLACES]),
+        )
         at, who = draw.randrange(2, LENGTH), draw.randrange(count)
-        said = train(count, place, at, who, folder=tmp_path / str(number))
-        check(said, alone, tmp_path / str(number), count)
+        rank, folder = draw.randrange(size), tmp_path / str(number)
+        said = train(count, place, at, who, rank=rank, size=size, folder=folder)
+        check(said, alone if size == 1 else pair, folder, count)
 
 
 @pytest.mark.slow
