@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from hashlib import blake2b
@@ -111,11 +111,11 @@ class Crew:
         Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def meet(self, own: Member) -> Quorum:
-        """Wait for the others, and agree with them on who takes part.
+        """Wait for the others, and agree with them on who takes part: those with equal settings.
 
         Raises:
             ConnectionError: The lighthouse has gone.
-            ValueError: Another replica has other settings.
+            ValueError: This replica has other settings than the first one.
         """
         end = time.monotonic() + self._timeout
         while True:
@@ -143,18 +143,10 @@ class Crew:
                     raise self._gone(error) from error
                 time.sleep(BEAT)
         members = tuple(Member(**each.data) for each in found.participants)
-        if odd := [each for each in members if each.shards != own.shards]:
-            raise ValueError(
-                f"Replicas(shards={own.shards}), and the replica {odd[0].id} has "
-                f"{odd[0].shards}: the sums of a step depend on it, so give all of them one number"
-            )
-        if odd := [each for each in members if len(each.places) != len(own.places)]:
-            raise ValueError(
-                f"this replica has the world size {len(own.places)}, and the replica {odd[0].id} "
-                f"has {len(odd[0].places)}: a rank works with the rank of the same number in each "
-                "other replica, so start all of them with equally many ranks"
-            )
-        return Quorum(str(found.quorum_id), members, self.id)
+        now = Quorum(str(found.quorum_id), members, self.id)
+        first = (now.running or now.new)[0]
+        _check_alike(own, first)
+        return replace(now, present=tuple(e for e in members if _settings(e) == _settings(first)))
 
     def close(self) -> None:
         """Give no more signs of life: the others go on without waiting for this replica."""
@@ -194,6 +186,24 @@ def lighthouses() -> Any:
         raise ModuleNotFoundError(
             'Replicas needs torchft: pip install "camshaft[replicas]"'
         ) from error
+
+
+def _settings(member: Member) -> tuple[int, int]:
+    return member.shards, len(member.places)
+
+
+def _check_alike(own: Member, first: Member) -> None:
+    if own.shards != first.shards:
+        raise ValueError(
+            f"Replicas(shards={own.shards}), and the replica {first.id} has {first.shards}: the "
+            "sums of a step depend on it, so give all of them one number"
+        )
+    if len(own.places) != len(first.places):
+        raise ValueError(
+            f"this replica has {len(own.places)} ranks, and the replica {first.id} has "
+            f"{len(first.places)}: a rank works with the rank of the same number in each other "
+            "replica, so start all of them with equally many ranks"
+        )
 
 
 def address_towards(lighthouse: str) -> str:

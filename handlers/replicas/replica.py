@@ -79,7 +79,7 @@ class Replica:
         Raises:
             ConnectionError: The lighthouse has gone.
             RuntimeError: The others are further than this replica.
-            ValueError: Another replica has other settings.
+            ValueError: This replica has other settings than the first one.
         """
         self._own = replace(self._own, point=point, iteration=iteration)
         with ranks.on_all_ranks("meet the other replicas"):

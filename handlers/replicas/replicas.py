@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
@@ -36,11 +36,12 @@ class Connections:
 
 @dataclass(frozen=True, eq=False)
 class Replicas:
-    """Compute each step on several processes, and lose any of them without losing the step.
+    """Compute each step on several replicas, and lose any of them without losing the step.
 
-    Each process is started with the same script and reads the same batches. A batch is cut into
-    `shards`, and each replica computes some of them. If one is killed, the others compute the step
-    again with the same batch, and go on. One that is started again gets the whole run from them:
+    A replica is a process, or the ranks over which `fully_shard` splits a model. Each is started
+    with the same script and reads the same batches. A batch is cut into `shards`, and each replica
+    computes some of them. If one is killed, the others compute the step again with the same batch,
+    and go on. One that is started again gets the whole run from them:
     weights, optimizer, schedules, generators, the place in the data, what handlers remember. The
     sums of a step are made in one order, and each shard has random numbers of its own, so the
     weights have the same bits whoever has computed what. A run on one replica has them too.
@@ -68,7 +69,7 @@ class Replicas:
     lighthouse: str
     _: KW_ONLY
     shards: int = 8
-    address: str | None = None
+    address: str | None = field(default=None, repr=False)  # machines have their own
     timeout: float = 60.0
 
     def __post_init__(self) -> None:
@@ -104,8 +105,9 @@ class Replicas:
         if ranks.world_size() > 1 and not all(map(is_spread, trained_by(update))):
             raise ValueError(
                 "this replica has several ranks, and some parameters are not split over them. "
-                "Split the model by fully_shard(model) before the optimizer is made; or start "
-                "each process without torchrun, as a replica of its own"
+                "Split all of them before the optimizer is made: fully_shard(model), or "
+                "ranks.prepare(model, shard='blocks.*'). Or start each process without torchrun, "
+                "as a replica of its own"
             )
         if update.accumulate > 1:
             raise ValueError(

@@ -136,21 +136,29 @@ def test_three_replicas_make_the_same_sums_and_lose_one(train, alone, tmp_path):
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("place", PLACES)
 def test_a_replica_of_two_ranks_is_lost_by_one_of_them(train, pair, tmp_path, place, rank):
-    if place == "save":  # the first rank names a checkpoint
-        rank = 0
+    if place == "save" and rank:
+        pytest.skip("only the first rank names a checkpoint")
     who = int(place == "join")
     check(train(2, place, 13, who, rank=rank, size=2), pair, tmp_path, 2)
 
 
 @pytest.mark.slow
+def test_three_replicas_of_two_ranks_lose_one(train, pair, tmp_path):
+    check(train(3, "forward", 11, 1, rank=1, size=2), pair, tmp_path, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
 def test_a_run_whose_replicas_are_all_killed_resumes_from_its_checkpoint(
-    processes, lighthouse, train, alone, tmp_path
+    processes, lighthouse, train, alone, pair, tmp_path, size
 ):
     folder = tmp_path / "run"
     folder.mkdir()
-    started = [
-        processes.start(SCRIPT, lighthouse, folder, f"r{n}", 2, "--pause", 0.02) for n in range(2)
-    ]
+    given = [(lighthouse, folder, f"r{n}", 2, "--pause", 0.02) for n in range(2)]
+    if size == 1:
+        started = [processes.start(SCRIPT, *each) for each in given]
+    else:
+        started = [one for each in given for one in processes.start_ranks(size, SCRIPT, *each)]
     while not (folder / "rows.jsonl").exists() or len(rows_of(tmp_path)) < 17:
         assert all(each.poll() is None for each in started)
         time.sleep(0.01)
@@ -159,7 +167,7 @@ def test_a_run_whose_replicas_are_all_killed_resumes_from_its_checkpoint(
     for each in started:
         with each:
             each.wait()
-    check(train(2), alone, tmp_path, 2)
+    check(train(2, size=size), alone if size == 1 else pair, tmp_path, 2)
 
 
 ODD = """
@@ -201,6 +209,28 @@ def test_replicas_killed_at_random_lose_nothing(train, alone, pair, tmp_path, si
         rank, folder = draw.randrange(size), tmp_path / str(number)
         said = train(count, place, at, who, rank=rank, size=size, folder=folder)
         check(said, alone if size == 1 else pair, folder, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "options", "said"),
+    [(2, (), "with equally many ranks"), (1, ("--shards", 3), "give all of them one number")],
+)
+def test_a_replica_of_other_settings_ends_and_the_run_goes_on(
+    processes, lighthouse, alone, tmp_path, size, options, said
+):
+    given = (SCRIPT, lighthouse, tmp_path / "run")
+    with processes.start(*given, "r0", 1, "--pause", 0.3) as running:
+        while not (tmp_path / "run" / "rows.jsonl").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        odd = (*given, "odd", 1, *options)
+        for each in (
+            processes.run_ranks(size, *odd, code=1) if size > 1 else [processes.run(*odd, code=1)]
+        ):
+            assert said in each.stderr or "another rank could not" in each.stderr
+        outcome = json.loads(running.result().stdout.splitlines()[-1])
+    assert ([outcome], rows_of(tmp_path)) == alone
 
 
 @pytest.mark.slow
