@@ -87,8 +87,11 @@ def show(options: argparse.Namespace) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         place = f"127.0.0.1:{server.getsockname()[1]}"
     program = Path(sys.executable).with_name("torchft_lighthouse")
-    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    lighthouse = subprocess.Popen([program, "--bind", place, *LIGHTHOUSE], **silent)
+    lighthouse = subprocess.Popen(
+        [program, "--bind", place, *LIGHTHOUSE],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+    )
     try:
         for name, kills in (("two", (0, options.kill_at)), ("one", (0,))):
             directory = options.directory / name

@@ -7,9 +7,9 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
-from tempfile import gettempdir
+from socket import gethostname
+from tempfile import mkdtemp
 from typing import Any
-from uuid import uuid4
 
 from ...engine import State, ranks
 from .directory import commit, place_for, write_part
@@ -66,12 +66,13 @@ def put_run(state: State[Any, Any], files: Mapping[str, bytearray], handler: str
 @contextmanager
 def _folder() -> Generator[Path]:
     """A folder in memory that the ranks of a machine share; it is gone after the `with` block."""
-    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else gettempdir()
-    folder = Path(place, f"camshaft-{ranks.from_first(uuid4().hex)}")
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    with ranks.on_all_ranks("make a folder for the run that it joins"):
+        own = mkdtemp(prefix="camshaft-", dir=place) if ranks.local_rank() == 0 else ""
+    host = gethostname()  # two machines may be containers that share their memory, or their name
+    before = reversed(ranks.gathered((host, own))[: ranks.rank() + 1])
+    folder = next(made for where, made in before if where == host and made)
     try:
-        with ranks.on_all_ranks("make a folder for the run that it joins"):
-            if ranks.local_rank() == 0:
-                folder.mkdir(mode=0o700)
-        yield folder
+        yield Path(folder)
     finally:
         rmtree(folder, ignore_errors=True)  # by each rank, since another one may have been killed

@@ -102,6 +102,8 @@ class Replica:
         """
         assert self.now is not None
         now, working = self.now, self.now.working
+        if now.key == self._group.key:  # all ranks are connected, or none
+            return
         with self._agreed():
             store = working[0].stores[ranks.rank()]
             self._group.connect(now.key, store, now.index, len(working))
