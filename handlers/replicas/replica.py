@@ -226,7 +226,7 @@ class Replica:
 
     @contextmanager
     def _agreed(self) -> Generator[None]:
-        """Raise what a rank of this replica has lost inside on all of its ranks."""
+        """Raise `Lost` on all ranks of this replica, if one of them raises it inside."""
         lost: Lost | None = None
         try:
             yield
