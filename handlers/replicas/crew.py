@@ -6,7 +6,8 @@ import logging
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from hashlib import blake2b
@@ -30,10 +31,10 @@ class Member:
     """A replica, as it tells the others of itself in each quorum."""
 
     id: str
-    place: str
-    """Where it offers its run."""
-    store: str
-    """Where it has a store for a process group."""
+    places: Sequence[str]
+    """Where each of its ranks offers its part of the run."""
+    stores: Sequence[str]
+    """Where each of its ranks has a store for a process group."""
     shards: int
     point: Point = "new"
     iteration: int = 0
@@ -95,9 +96,9 @@ class Quorum:
 
 
 class Crew:
-    """This replica's talk with the lighthouse."""
+    """This replica's talk with the lighthouse, which its first rank has."""
 
-    def __init__(self, lighthouse: str, address: str | None, timeout: float) -> None:
+    def __init__(self, lighthouse: str, timeout: float) -> None:
         """Connect, and begin to give signs of life.
 
         Raises:
@@ -105,17 +106,16 @@ class Crew:
             ConnectionError: There is no lighthouse.
         """
         self._library, self._lighthouse, self._timeout = lighthouses(), lighthouse, timeout
-        self.address: str = address or _address_towards(lighthouse)
         self.id: str = f"{socket.gethostname()}-{os.getpid()}-{uuid4().hex[:8]}"
         self._client, self._ended = self._connected(), Event()
         Thread(target=self._beat, name="heartbeat", daemon=True).start()
 
     def meet(self, own: Member) -> Quorum:
-        """Wait for the others, and agree with them on who takes part.
+        """Wait for the others, and agree with them on who takes part: those with equal settings.
 
         Raises:
             ConnectionError: The lighthouse has gone.
-            ValueError: Another replica has other settings.
+            ValueError: This replica has other settings than the first one.
         """
         end = time.monotonic() + self._timeout
         while True:
@@ -123,8 +123,8 @@ class Crew:
                 found = self._client.quorum(
                     replica_id=self.id,
                     timeout=timedelta(seconds=self._timeout),
-                    address=own.place,
-                    store_address=own.store,
+                    address=own.places[0],
+                    store_address=own.stores[0],
                     step=own.iteration,
                     world_size=1,
                     shrink_only=False,
@@ -143,12 +143,10 @@ class Crew:
                     raise self._gone(error) from error
                 time.sleep(BEAT)
         members = tuple(Member(**each.data) for each in found.participants)
-        if odd := [each for each in members if each.shards != own.shards]:
-            raise ValueError(
-                f"Replicas(shards={own.shards}), and the replica {odd[0].id} has "
-                f"{odd[0].shards}: the sums of a step depend on it, so give all of them one number"
-            )
-        return Quorum(str(found.quorum_id), members, self.id)
+        now = Quorum(str(found.quorum_id), members, self.id)
+        first = (now.running or now.new)[0]
+        _check_alike(own, first)
+        return replace(now, present=tuple(e for e in members if _settings(e) == _settings(first)))
 
     def close(self) -> None:
         """Give no more signs of life: the others go on without waiting for this replica."""
@@ -190,7 +188,25 @@ def lighthouses() -> Any:
         ) from error
 
 
-def _address_towards(lighthouse: str) -> str:
+def _settings(member: Member) -> tuple[int, int]:
+    return member.shards, len(member.places)
+
+
+def _check_alike(own: Member, first: Member) -> None:
+    if own.shards != first.shards:
+        raise ValueError(
+            f"Replicas(shards={own.shards}), and the replica {first.id} has {first.shards}: the "
+            "sums of a step depend on it, so give all of them one number"
+        )
+    if len(own.places) != len(first.places):
+        raise ValueError(
+            f"this replica has {len(own.places)} ranks, and the replica {first.id} has "
+            f"{len(first.places)}: a rank works with the rank of the same number in each other "
+            "replica, so start all of them with equally many ranks"
+        )
+
+
+def address_towards(lighthouse: str) -> str:
     """The address of this machine from which it reaches the lighthouse."""
     parts = urlsplit(lighthouse)
     if not parts.hostname or not parts.port:

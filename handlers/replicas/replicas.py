@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import buffers_in_training, generators_in
+from ...engine.modules import buffers_in_training, generators_in, is_spread
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 from ..checkpoint import Checkpoint, put_run, run_as_bytes
 from ..checkpoint.load import settings_of, settings_of_steps
 from .crew import lighthouses
 from .replica import MOST, Replica, Result
-from .shards import ShardedBatch
+from .shards import ShardedBatch, trained_by
 from .transfer import Lost
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -36,11 +36,12 @@ class Connections:
 
 @dataclass(frozen=True, eq=False)
 class Replicas:
-    """Compute each step on several processes, and lose any of them without losing the step.
+    """Compute each step on several replicas, and lose any of them without losing the step.
 
-    Each process is started with the same script and reads the same batches. A batch is cut into
-    `shards`, and each replica computes some of them. If one is killed, the others compute the step
-    again with the same batch, and go on. One that is started again gets the whole run from them:
+    A replica is a process, or the ranks over which `fully_shard` splits a model. Each is started
+    with the same script and reads the same batches. A batch is cut into `shards`, and each replica
+    computes some of them. If one is killed, the others compute the step again with the same batch,
+    and go on. One that is started again gets the whole run from them:
     weights, optimizer, schedules, generators, the place in the data, what handlers remember. The
     sums of a step are made in one order, and each shard has random numbers of its own, so the
     weights have the same bits whoever has computed what. A run on one replica has them too.
@@ -68,7 +69,7 @@ class Replicas:
     lighthouse: str
     _: KW_ONLY
     shards: int = 8
-    address: str | None = None
+    address: str | None = field(default=None, repr=False)  # machines have their own
     timeout: float = 60.0
 
     def __post_init__(self) -> None:
@@ -101,11 +102,12 @@ class Replicas:
             ValueError: What has to be different.
         """
         engine, (update,) = state.engine, self._updates(state)
-        if ranks.is_distributed():
+        if ranks.world_size() > 1 and not all(map(is_spread, trained_by(update))):
             raise ValueError(
-                "Replicas takes one process for each replica, and this one is a rank of a process "
-                "group. Start the replicas without torchrun; for a model on several GPUs of one "
-                "replica there is no support yet"
+                "this replica has several ranks, and some parameters are not split over them. "
+                "Split all of them before the optimizer is made: fully_shard(model), or "
+                "ranks.prepare(model, shard='blocks.*'). Or start each process without torchrun, "
+                "as a replica of its own"
             )
         if update.accumulate > 1:
             raise ValueError(
@@ -169,7 +171,7 @@ class Replicas:
 
     def ask(self, state: State[Any, Any]) -> None:
         """Meet the others at the next commit point, unless the run is over."""
-        if state.limit_reached is None and state.stop_reason is None:
+        if state.limit_reached is None:
             state.control.at_commit, state.control.has_requests = self.meet, True
 
     def meet(self, state: State[Any, Any], leave: Callable[[], None]) -> None:
@@ -177,6 +179,8 @@ class Replicas:
         replica = self._replica(state)
         if replica.is_ready:  # it has joined, or caught up, for this step
             replica.is_ready = False
+            return
+        if ranks.any_rank(state.stop_reason is not None):
             return
         for _ in range(MOST):
             now = replica.meet("commit", state.iteration)

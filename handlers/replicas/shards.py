@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...engine import State
+from ...engine import State, ranks
+from ...engine.modules import is_spread, local, locals_of
 from ...engine.state import seed_all, seed_of
 from ...engine.supervised import Output, map_tensors
 from ...engine.update import Update, parameters_of
@@ -51,7 +52,8 @@ class ShardedBatch:
         position = state.control.position
         assert position is not None  # the batch is of a pass
         samples = _samples(batch)
-        count = min(most, samples)
+        # The ranks of a replica go through the model together, so with equally many shards.
+        count = min(most, -ranks.most([-samples])[0])
         edges = [number * samples // count for number in range(count + 1)]
         return cls(update, process, state, batch, edges, position.seed)
 
@@ -84,14 +86,16 @@ class ShardedBatch:
         shard, state, update = node[0], self.state, self.update
         begin, end = self.edges[shard], self.edges[shard + 1]
         piece = map_tensors(self.batch, lambda tensor: tensor[begin:end])
-        seed_all(seed_of(self.seed, state.iteration, shard))
+        number = ranks.data_rank() * self.count + shard  # among the shards of the whole batch
+        seed_all(seed_of(self.seed, state.iteration, number))
         window = update.open(state)
-        window.is_held, state.share = True, self.share(shard)
+        whole, window.is_held = state.share, True
+        state.share = whole * self.share(shard)
         metrics = state.metrics.state_dict()
         try:
             output = self.process(state, piece)
         finally:
-            state.share = 1.0
+            state.share = whole
             state.step_under_way.windows.pop(update, None)
         if window.calls != 1:
             raise RuntimeError(
@@ -107,7 +111,7 @@ class ShardedBatch:
             "samples": _samples_of(output),
         }  # fmt: skip
         state.metrics.load_state_dict(metrics)  # writes count, and others compute other shards
-        found = in_a_row([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+        found = in_a_row([_gradient_of(each) for each in parameters])
         self.clear()
         return found
 
@@ -160,12 +164,31 @@ def trained_by(update: Update) -> list[Tensor]:
     return [each for each in parameters_of(update.optimizer) if each.requires_grad]
 
 
+def _gradient_of(parameter: Any) -> Tensor:
+    """The gradient of this rank's part of a parameter."""
+    if (gradient := parameter.grad) is None:
+        return torch.zeros_like(local(parameter))
+    if is_spread(gradient) and gradient.placements != parameter.placements:
+        gradient = gradient.redistribute(placements=parameter.placements)
+    return local(gradient)
+
+
 def _give(parameters: list[Tensor], total: Tensor, idle: set[int]) -> None:
     """Give each parameter its gradient out of the row of all."""
-    rows = total.clone().split([each.numel() for each in parameters])  # handlers change them
-    for number, (parameter, row) in enumerate(zip(parameters, rows, strict=True)):
+    parts = locals_of(parameters)
+    rows = total.clone().split([each.numel() for each in parts])  # handlers change them
+    for number, (parameter, part, row) in enumerate(zip(parameters, parts, rows, strict=True)):
         if number not in idle:
-            parameter.grad = row.view_as(parameter).to(parameter)
+            gradient = row.view_as(part).to(part)
+            parameter.grad = _like(parameter, gradient) if is_spread(parameter) else gradient
+
+
+def _like(parameter: Any, part: Tensor) -> Tensor:
+    """A tensor that lies on the ranks as a parameter does, of which this rank has this part."""
+    form = {"shape": parameter.shape, "stride": parameter.stride()}
+    mesh, placements = parameter.device_mesh, parameter.placements
+    made: Tensor = type(parameter.data).from_local(part, mesh, placements, run_check=False, **form)
+    return made
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:

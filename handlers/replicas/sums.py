@@ -84,21 +84,20 @@ class Group:
             master_listen_fd=listening.detach(),
         )
         self.store: str = f"{address}:{port}"
-        self._key, self._group = "", None
+        self._group: Any = None
+        self.key: str = ""
+        """What the connected replicas know; empty if there is no connection."""
         self.index: int = 0
         self.count: int = 1
 
     def connect(self, key: str, store: str, index: int, count: int) -> None:
-        """Connect to the replicas that know this key; those that are connected stay so.
+        """Connect to the replicas that know this key, and to no others.
 
         Raises:
             Lost: One of them has not come.
         """
-        self.index = index
-        self.count = count
-        if key == self._key:
-            return
         self.abort()
+        self.index, self.count = index, count
         if count > 1:
             host, _, port = store.rpartition(":")
             options = self._c10d.ProcessGroupGloo._Options()
@@ -110,11 +109,11 @@ class Group:
                 self._group = self._c10d.ProcessGroupGloo(found, index, count, options)
             except RuntimeError as error:
                 raise Lost(f"a replica has gone before the step: {error}") from error
-        self._key = key
+        self.key = key
 
     def abort(self) -> None:
         """Disconnect, so that those who wait for this replica do so no longer."""
-        group, self._group, self._key = self._group, None, ""
+        group, self._group, self.key = self._group, None, ""
         if group is not None:
             group.abort()
 

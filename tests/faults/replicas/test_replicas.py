@@ -22,7 +22,8 @@ LIGHTHOUSE = """
         os.dup2(os.open(os.devnull, os.O_WRONLY), number)
     time.sleep(3600)
 """
-LENGTH, SAMPLES, BATCH = 36, 75, 8
+LENGTH, SAMPLES, BATCH, TRIALS = 36, 75, 8, 100
+PLACES = ["forward", "reduced", "commit", "row", "save", "part", "join"]
 
 
 @pytest.fixture(scope="module")
@@ -35,34 +36,40 @@ def lighthouse(processes):
 
 @pytest.fixture
 def train(processes, lighthouse, tmp_path):
-    """Runs replicas to their end; one that is killed is started again. Gives what they print."""
+    """Runs replicas to their end; one that is killed is started again. Gives what they print.
 
-    def run(count, place="", at=0, who=0, *, again=True, folder=tmp_path):
+    If a rank is killed, the other ranks of its replica end by themselves.
+    """
+
+    def run(count, place="", at=0, who=0, *, rank=0, size=1, folder=tmp_path):
         folder.mkdir(exist_ok=True)
         (folder / "run").mkdir(exist_ok=True)
 
         def start(number, *arguments):
             given = (lighthouse, folder / "run", f"r{number}", count, *arguments)
-            return processes.start(SCRIPT, *given)
+            if size == 1:
+                return [processes.start(SCRIPT, *given)]
+            return processes.start_ranks(size, SCRIPT, *given)
 
-        kill = ("--kill", place, at) if place else ()
+        kill = ("--kill", place, at, "--rank", rank) if place else ()
         running = {n: start(n, *(kill if n == who else ())) for n in range(count)}
         said, killed = {}, 0
         while running:
-            for number, process in list(running.items()):
-                if (code := process.poll()) is None:
+            for number, started in list(running.items()):
+                if any(each.poll() is None for each in started):
                     continue
                 del running[number]
-                with process:
-                    output, errors = process.communicate()
-                if code == 0:
-                    said[number] = json.loads(output.splitlines()[-1])
+                results = [each.result() for each in started]
+                for each in started:
+                    each.__exit__(None, None, None)
+                if not any(each.returncode for each in results):
+                    said[number] = [json.loads(e.stdout.splitlines()[-1]) for e in results]
                 else:
-                    assert not killed, errors[-4000:]
-                    assert code == -9, errors[-4000:]
+                    errors = "\n".join(each.stderr[-4000:] for each in results)
+                    assert not killed, errors
+                    assert results[rank].returncode == -9, errors
                     killed += 1
-                    if again:
-                        running[number] = start(number)
+                    running[number] = start(number)
             time.sleep(0.005)
         return said
 
@@ -73,13 +80,15 @@ def rows_of(folder):
     return [json.loads(line) for line in (folder / "run" / "rows.jsonl").read_text().splitlines()]
 
 
-def check_samples(folder, count):
+def check_samples(folder):
     """Whoever has made a step used the same samples, and an epoch uses each sample once."""
-    steps = {}
+    known, steps = {}, {}
     for path in folder.glob("samples.*"):
         for line in path.read_text().splitlines():
             iteration, samples = json.loads(line)
-            assert steps.setdefault(iteration, samples) == samples
+            assert known.setdefault((iteration, path.suffix), samples) == samples
+    for (iteration, _), samples in known.items():
+        steps.setdefault(iteration, []).extend(samples)
     assert sorted(steps) == [*range(1, LENGTH + 1)]
     each = -(-SAMPLES // BATCH)
     for begin in range(1, LENGTH - each + 2, each):
@@ -92,7 +101,15 @@ def alone(processes, lighthouse, tmp_path_factory):
     """What one replica makes alone: the outcome, and its rows."""
     folder = tmp_path_factory.mktemp("alone")
     result = processes.run(SCRIPT, lighthouse, folder / "run", "r0", 1)
-    return json.loads(result.stdout.splitlines()[-1]), rows_of(folder)
+    return [json.loads(result.stdout.splitlines()[-1])], rows_of(folder)
+
+
+@pytest.fixture(scope="module")
+def pair(processes, lighthouse, tmp_path_factory):
+    """The same of one replica of two ranks."""
+    folder = tmp_path_factory.mktemp("pair")
+    results = processes.run_ranks(2, SCRIPT, lighthouse, folder / "run", "r0", 1)
+    return [json.loads(each.stdout.splitlines()[-1]) for each in results], rows_of(folder)
 
 
 def check(said, alone, folder, count):
@@ -100,7 +117,7 @@ def check(said, alone, folder, count):
     assert list(said.values()) == [outcome] * count
     assert rows_of(folder) == rows
     assert [row["iteration"] for row in rows] == [*range(1, LENGTH + 1)]
-    check_samples(folder, count)
+    check_samples(folder)
 
 
 @pytest.mark.slow
@@ -116,14 +133,32 @@ def test_three_replicas_make_the_same_sums_and_lose_one(train, alone, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_replica_of_two_ranks_is_lost_by_one_of_them(train, pair, tmp_path, place, rank):
+    if place == "save" and rank:
+        pytest.skip("only the first rank names a checkpoint")
+    who = int(place == "join")
+    check(train(2, place, 13, who, rank=rank, size=2), pair, tmp_path, 2)
+
+
+@pytest.mark.slow
+def test_three_replicas_of_two_ranks_lose_one(train, pair, tmp_path):
+    check(train(3, "forward", 11, 1, rank=1, size=2), pair, tmp_path, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 2])
 def test_a_run_whose_replicas_are_all_killed_resumes_from_its_checkpoint(
-    processes, lighthouse, train, alone, tmp_path
+    processes, lighthouse, train, alone, pair, tmp_path, size
 ):
     folder = tmp_path / "run"
     folder.mkdir()
-    started = [
-        processes.start(SCRIPT, lighthouse, folder, f"r{n}", 2, "--pause", 0.02) for n in range(2)
-    ]
+    given = [(lighthouse, folder, f"r{n}", 2, "--pause", 0.02) for n in range(2)]
+    if size == 1:
+        started = [processes.start(SCRIPT, *each) for each in given]
+    else:
+        started = [one for each in given for one in processes.start_ranks(size, SCRIPT, *each)]
     while not (folder / "rows.jsonl").exists() or len(rows_of(tmp_path)) < 17:
         assert all(each.poll() is None for each in started)
         time.sleep(0.01)
@@ -132,7 +167,7 @@ def test_a_run_whose_replicas_are_all_killed_resumes_from_its_checkpoint(
     for each in started:
         with each:
             each.wait()
-    check(train(2), alone, tmp_path, 2)
+    check(train(2, size=size), alone if size == 1 else pair, tmp_path, 2)
 
 
 ODD = """
@@ -161,15 +196,41 @@ def test_what_would_depend_on_who_computes_a_shard_is_refused(processes, lightho
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(3600)
-def test_replicas_killed_at_random_lose_nothing(train, alone, tmp_path):
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("size", [1, 2])
+def test_replicas_killed_at_random_lose_nothing(train, alone, pair, tmp_path, size):
     draw = random.Random(7)
-    places = ["any", "any", "forward", "reduced", "commit", "row", "save", "join"]
-    for number in range(100):
-        count, place = draw.choice([2, 3, 4]), draw.choice(places)
+    for number in range(TRIALS):
+        count, place = (
+            draw.choice([2, 3, 4] if size == 1 else [2, 3]),
+            draw.choice(["any", "any", *PLACES]),
+        )
         at, who = draw.randrange(2, LENGTH), draw.randrange(count)
-        said = train(count, place, at, who, folder=tmp_path / str(number))
-        check(said, alone, tmp_path / str(number), count)
+        rank, folder = draw.randrange(size), tmp_path / str(number)
+        said = train(count, place, at, who, rank=rank, size=size, folder=folder)
+        check(said, alone if size == 1 else pair, folder, count)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "options", "said"),
+    [(2, (), "with equally many ranks"), (1, ("--shards", 3), "give all of them one number")],
+)
+def test_a_replica_of_other_settings_ends_and_the_run_goes_on(
+    processes, lighthouse, alone, tmp_path, size, options, said
+):
+    given = (SCRIPT, lighthouse, tmp_path / "run")
+    with processes.start(*given, "r0", 1, "--pause", 0.3) as running:
+        while not (tmp_path / "run" / "rows.jsonl").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        odd = (*given, "odd", 1, *options)
+        for each in (
+            processes.run_ranks(size, *odd, code=1) if size > 1 else [processes.run(*odd, code=1)]
+        ):
+            assert said in each.stderr or "another rank could not" in each.stderr
+        outcome = json.loads(running.result().stdout.splitlines()[-1])
+    assert ([outcome], rows_of(tmp_path)) == alone
 
 
 @pytest.mark.slow

@@ -65,6 +65,25 @@ def test_what_replicas_cannot_share_is_refused_before_the_run(tmp_path):
         engine_of(model).add(replicas).run(BATCHES, max_epochs=1)
 
 
+ON_TWO_RANKS = """
+    import torch
+    from torch import nn
+    from camshaft import ranks, supervised
+    from camshaft.handlers import Replicas
+
+    with ranks.process_group("gloo"):
+        model = ranks.prepare(nn.Linear(4, 1), device="cpu")
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
+        engine.add(Replicas("http://127.0.0.1:9"))
+        engine.run([(torch.ones(2, 4), torch.ones(2, 1))], max_epochs=1)
+"""
+
+
+def test_a_replica_of_several_ranks_needs_a_model_that_is_split_over_them(processes):
+    for each in processes.run_ranks(2, ON_TWO_RANKS, code=1):
+        assert "Split all of them before the optimizer is made" in each.stderr
+
+
 def test_wrong_arguments_are_refused_when_the_handler_is_made():
     with pytest.raises(ValueError, match="a number of pieces"):
         Replicas(NOWHERE, shards=0)
