@@ -15,6 +15,7 @@ from typing import Any
 from .groups import default_store
 
 SOCKETS = Path("/proc/self/fd")
+INTERNET = (socket.AF_INET, socket.AF_INET6)
 TRIES = 4
 
 
@@ -27,11 +28,12 @@ def limit_calls_of_store() -> None:
     while (inner := getattr(store, "underlying_store", None)) is not None:
         store = inner
     port, limit = getattr(store, "port", None), store.timeout.total_seconds()
-    names = os.listdir(SOCKETS) if port and SOCKETS.is_dir() else ()
-    for name in names:
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as own:
-            if own.getpeername()[1] == port:
-                _limit(own, limit)
+    for each in SOCKETS.iterdir() if port and SOCKETS.is_dir() else ():
+        with suppress(OSError):  # it is closed by now, or not connected
+            if os.readlink(each).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(each.name))) as own:
+                    if own.family in INTERNET and own.getpeername()[1] == port:
+                        _limit(own, limit)
 
 
 def _limit(own: Any, seconds: float) -> None:
