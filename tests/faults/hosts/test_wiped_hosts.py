@@ -206,3 +206,26 @@ def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(hosts, processes
             if sum(counts.values()) == trials:
                 break
     print(dict(sorted(counts.items())))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_busy", [False, True], ids=["alone", "in a save"])
+def test_a_rank_ends_in_time_when_the_host_with_the_store_is_gone_without_a_word(
+    hosts, processes, tmp_path, is_busy
+):
+    """Calls of the store would wait for a quarter of an hour, or for ever."""
+    directory = tmp_path / "0/run"
+    directory.parent.mkdir()
+    with ExitStack() as stack:
+        disks = Disks(hosts, processes, tmp_path, stack)
+        often = "--delay=0" if is_busy else "--delay=0.5"
+        started = disks.start(directory, "--timeout=6", "--iterations=9999", often)
+        while not saved(disks.of(1, directory)):
+            time.sleep(0.01)
+        hosts[0].connect("down")
+        started[0].kill()
+        began = time.monotonic()
+        result = run(started)[1]
+    assert result.returncode not in (0, None)
+    assert time.monotonic() - began < 120
+    assert "the reasons of other ranks cannot be read from the store" in result.stderr
