@@ -14,9 +14,12 @@ from threading import Event, Thread, get_ident
 
 from .groups import default_store, rank, world_size
 from .letters import wait_for
+from .lost_host import limit_calls_of_store
 from .stacks import answer
 
 PLACE = "camshaft/stops"
+LONGEST = 5.0
+"""Seconds for which the end of a run waits for the thread."""
 PERIOD, PER_SECOND = 1.0, 1000
 """Seconds between two looks of a thread, and the most looks per second of all ranks together."""
 
@@ -36,6 +39,7 @@ class Stops:
         self._iteration = iteration
         self._number, self._met = next(_numbers), 0
         self._is_over, self._trains = Event(), get_ident()
+        limit_calls_of_store()
         self._thread = Thread(target=self._watch, name="stops of other ranks", daemon=True)
         self._thread.start()
 
@@ -67,7 +71,7 @@ class Stops:
     def end(self) -> None:
         """End the thread."""
         self._is_over.set()
-        self._thread.join()
+        self._thread.join(LONGEST)  # it may be in a call of the store, whose host may be gone
 
     def _watch(self) -> None:
         with suppress(RuntimeError, ValueError):  # the store has ended

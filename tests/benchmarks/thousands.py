@@ -227,7 +227,7 @@ def tell(store: Any, number: int) -> None:
 
 def save(temporary: Path, size: int, left: Callable[[], object]) -> None:
     """Make the files of all other ranks and leave their letters; then do what rank 0 asks for."""
-    from camshaft.handlers.checkpoint.format import Checksums, Payload, rank_file
+    from camshaft.handlers.checkpoint.format import Checksums, least_chunk, rank_file
     from camshaft.handlers.checkpoint.save.team import SHARE, Team
 
     class Other(Team):
@@ -235,7 +235,8 @@ def save(temporary: Path, size: int, left: Callable[[], object]) -> None:
 
     team = Other(temporary.parent, is_alone=False)
     lengths = {".json": OF_TREE, ".safetensors": OF_TENSORS}
-    team.all_have({kind: Payload(length, list) for kind, length in lengths.items()})
+    # What ranks agree on by `all_have`, which a fake group cannot send.
+    team._chunk = least_chunk(size * sum(lengths.values()), size * len(lengths))
     for team.rank in range(1, size):
         written = {}
         for kind, length in lengths.items():

@@ -2,6 +2,7 @@
 
 import logging
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -281,6 +282,14 @@ def a_rank_that_says_otherwise_who_reads_different_data_is_named():
     with pytest.raises(ValueError, match="rank 1 has ranks that read different data=1 where"):
         script().run(BATCHES, max_epochs=1)
     ranks.data_parallel(torch.distributed.device_mesh.init_device_mesh("cpu", (3,)))
+
+
+def runs_leave_no_file_open():
+    counts = []
+    for _ in range(4):
+        script().run(BATCHES, max_epochs=1)
+        counts.append(len([*Path("/proc/self/fd").glob("*")]))
+    assert counts[1:] == [counts[0]] * 3
 
 
 def models_of_their_own_compare_nothing():

@@ -1,5 +1,6 @@
 """What the files of a checkpoint say: manifest, tensors, values as JSON, claims. Without torch."""
 
+from .checksums import CHUNK, Checksums, ManyChecksums, folded_together, least_chunk
 from .codec import MAPPINGS, Encoder, decode, references
 from .errors import (
     BrokenCheckpoint,
@@ -9,7 +10,6 @@ from .errors import (
     reading,
 )
 from .manifest import (
-    CHUNK,
     FROZEN,
     LARGEST_COUNT,
     MANIFEST,
@@ -17,11 +17,8 @@ from .manifest import (
     TENSORS,
     TRAIN,
     TREE,
-    Checksums,
     Manifest,
-    folded_together,
     installed_versions,
-    least_chunk,
     rank_file,
 )
 from .pieces import (
@@ -67,6 +64,7 @@ __all__ = [
     "Grid",
     "Keep",
     "Manifest",
+    "ManyChecksums",
     "Payload",
     "Pieces",
     "StoredPiece",

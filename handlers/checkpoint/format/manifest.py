@@ -6,16 +6,15 @@ import hashlib
 import json
 import math
 import re
-from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
-from zlib import crc32
 
 from ....engine.state import as_float
 from ...files import budget, tree_of
+from .checksums import MANY, Checksums, ManyChecksums
 from .codec import Encoder, decode
 from .errors import UnreadableError
 from .tensors import Payload
@@ -30,12 +29,6 @@ TRAIN = "train"
 """The file of all tensors that are not a module's."""
 FROZEN = ".frozen"
 """The suffix of a file of frozen weights, after the name of the module's other file."""
-MANY = 1000
-"""The most files for which the manifest has a line each, for people to read."""
-CHUNK = 16 * 2**20
-"""The bytes that have one checksum, unless a checkpoint is very large."""
-MOST_CHECKSUMS = 2**15
-"""The most checksums in a manifest: those of 512 GiB. With many files, one each and a quarter."""
 ROOM = 2**20
 """Bytes that a manifest needs for the checksums."""
 ROOM_OF_RANK = 64
@@ -48,57 +41,6 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 def rank_file(rank: int) -> str:
     """The name, without its ending, of a rank's own files."""
     return f"rank-{rank:05d}"
-
-
-@dataclass(frozen=True, slots=True)
-class Checksums:
-    """A file's size in bytes, and the CRC-32 of each 16 MiB of it.
-
-    To fold them is to put the CRC-32 of each two neighbours in their place. So each damaged byte
-    changes one of them, and a few can stand for a file of any size.
-    """
-
-    size: int
-    crc32: list[int]
-
-    @property
-    def chunk(self) -> int:
-        """The bytes that have one checksum: 16 MiB, twice as many for each time of folding."""
-        chunk = CHUNK
-        while chunk * max(1, len(self.crc32)) < self.size:
-            chunk *= 2
-        return chunk
-
-    def folded(self, chunk: int) -> Checksums:
-        """The same with a checksum for each `chunk` bytes; a last one without a neighbour stays."""
-        if len(self.crc32) < 2:
-            return self
-        sums = self.crc32
-        for _ in range((chunk // self.chunk).bit_length() - 1):
-            text, end = array("I", sums).tobytes(), len(sums) // 2 * 8
-            sums = [crc32(text[at : at + 8]) for at in range(0, end, 8)] + sums[end // 4 :]
-        return Checksums(self.size, sums)
-
-
-def folded_together(files: Mapping[str, Checksums]) -> dict[str, Checksums]:
-    """The checksums of all files, folded until a manifest has room for them."""
-    chunk = least_chunk(sum(each.size for each in files.values()), len(files))
-    most = _most_checksums(len(files))
-    while sum(-(-each.size // chunk) for each in files.values()) > most:
-        chunk *= 2
-    return {name: each.folded(chunk) for name, each in files.items()}
-
-
-def least_chunk(size: int, count: int) -> int:
-    """The fewest bytes that one checksum stands for in a manifest of so many bytes and files."""
-    chunk = CHUNK
-    while size > chunk * _most_checksums(count):
-        chunk *= 2
-    return chunk
-
-
-def _most_checksums(count: int) -> int:
-    return max(MOST_CHECKSUMS, count + MOST_CHECKSUMS // 4)
 
 
 @dataclass(frozen=True)
@@ -120,7 +62,7 @@ class Manifest:
     """The claims of the run, as text: see `keep_of`."""
     world_size: int = 1
     versions: dict[str, str] = field(default_factory=dict)
-    files: dict[str, Checksums] = field(default_factory=dict)
+    files: Mapping[str, Checksums] = field(default_factory=dict[str, Checksums])
     format: int = FORMAT
     run: str = ""
     """The name of the run, if hosts also save it to disks of their own."""
@@ -149,8 +91,19 @@ class Manifest:
         if len(self.files) <= MANY:
             body["files"] = {name: asdict(each) for name, each in self.files.items()}
             return json.dumps(body | {"sha256": _digest(body)}, indent=1)
-        body["files"] = _in_columns(self.files, self.world_size)
-        return json.dumps(body | {"sha256": _digest(body)}, separators=(",", ":"))
+        columns, rest = _in_columns(self.files, self.world_size)
+        # A list for each file would be an object for each: see `ManyChecksums`.
+        marks = {f"{COLUMN}{kind}": f"\0{kind} of all ranks" for kind in columns}
+        body["files"] = marks | rest
+        text = json.dumps(body, sort_keys=True)
+        for kind, column in columns.items():
+            mark = json.dumps(marks[f"{COLUMN}{kind}"])
+            text = text.replace(mark, column.replace(",", ", "))
+        body["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        text = json.dumps(body, separators=(",", ":"))
+        for kind, column in columns.items():
+            text = text.replace(json.dumps(marks[f"{COLUMN}{kind}"]), column)
+        return text
 
     def refuse_large(self, files: Mapping[str, Payload], count: int) -> None:
         """Refuse a checkpoint that nobody would read, before a byte of it is written.
@@ -211,25 +164,43 @@ class Manifest:
         return manifest
 
 
-def _in_columns(files: Mapping[str, Checksums], count: int) -> dict[str, Any]:
-    """The files of ranks as one list for each kind, in the order of ranks; others by name."""
-    rest, tree = dict(files), dict[str, Any]()
+def _in_columns(
+    files: Mapping[str, Checksums], count: int
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """The files of ranks as a list for each kind, as JSON in the order of ranks; others by name."""
+    columns, ranks = dict[str, str](), set[str]()
     for kind in (".json", TENSORS):
-        column = (rest.pop(f"{rank_file(n)}{kind}", None) for n in range(min(count, len(files))))
-        tree[f"{COLUMN}{kind}"] = [each and [each.size, *each.crc32] for each in column]
-    return tree | {name: asdict(each) for name, each in sorted(rest.items())}
+        names = [f"{rank_file(n)}{kind}" for n in range(min(count, len(files)))]
+        texts = (_as_list(files[name]) if name in files else "null" for name in names)
+        columns[kind] = f"[{','.join(texts)}]"
+        ranks.update(names)
+    return columns, {name: asdict(files[name]) for name in sorted({*files}.difference(ranks))}
 
 
-def _of_columns(tree: Mapping[str, Any]) -> dict[str, Checksums]:
-    files = dict[str, Checksums]()
+def _as_list(sums: Checksums) -> str:
+    return f"[{','.join(map(str, (sums.size, *sums.crc32)))}]"
+
+
+def _of_columns(tree: Mapping[str, Any]) -> Mapping[str, Checksums]:
+    """The files of a manifest; of one of many, in few objects."""
+    if not any(name.startswith(COLUMN) for name in tree):
+        return {name: Checksums(**each) for name, each in tree.items()}
+    files = ManyChecksums()
     for name, each in tree.items():
         if name.startswith(COLUMN):
             kind = name.removeprefix(COLUMN)
-            some = {rank_file(n): own for n, own in enumerate(each) if own}
-            files |= {f"{own}{kind}": Checksums(sums[0], sums[1:]) for own, sums in some.items()}
+            for number, own in enumerate(each):
+                if own:
+                    _add(files, f"{rank_file(number)}{kind}", Checksums(own[0], own[1:]))
         else:
-            files[name] = Checksums(**each)
+            _add(files, name, Checksums(**each))
     return files
+
+
+def _add(files: ManyChecksums, name: str, sums: Checksums) -> None:
+    if not _is_checksums(sums):
+        raise TypeError(f"{name} has {str(sums)[:50]}, which are no checksums")
+    files.add(name, sums.size, sums.crc32)
 
 
 def _is_count(value: object) -> bool:
@@ -252,8 +223,11 @@ def _is_checksums(value: object) -> bool:
 
 def _dict_of(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
     return lambda value: (
-        type(value) is dict
-        and all(type(key) is str and is_one(each) for key, each in value.items())
+        type(value) is ManyChecksums
+        or (
+            type(value) is dict
+            and all(type(key) is str and is_one(each) for key, each in value.items())
+        )
     )
 
 
@@ -264,7 +238,9 @@ KINDS: dict[Any, Callable[[object], bool]] = {
     "dict[str, int]": _dict_of(_is_count),
     "dict[str, str]": _dict_of(lambda value: type(value) is str),
     "dict[str, float]": _dict_of(_is_number),
-    "dict[str, Checksums]": _dict_of(_is_checksums),
+    "Mapping[str, Checksums]": lambda value: (
+        type(value) is ManyChecksums or _dict_of(_is_checksums)(value)
+    ),
 }
 """Whether a value has the type that is annotated."""
 

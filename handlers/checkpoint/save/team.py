@@ -14,7 +14,6 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from hashlib import sha256
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from ....engine import ranks
 from ....engine.modules import fully_sharded, plain_names, reshard, unwrap
 from ...files import beside, created, remove_path
 from ..directory import remove_share
-from ..format import CHUNK, Checksums, Payload, least_chunk
+from ..format import CHUNK, Checksums, ManyChecksums, Payload, least_chunk
 from ..sharding import is_sharded
 from ..weights import checksum, checksums, named_parameters_of, weights
 
@@ -39,8 +38,6 @@ SECONDS = 5.0
 """Seconds that a rank looks for a file made on another host: network file systems are slow."""
 SHARE = 256
 """The ranks of which one removes files of old checkpoints: what is left of thousands takes long."""
-AT_ONCE = 1000
-"""Reports that are read at once."""
 Files = Mapping[str, Checksums]
 SHOWN = 4
 """Weights and ranks that an error names."""
@@ -171,24 +168,26 @@ class Team:
 
     def _collected(self, temporary: Path) -> Files:
         letters = ranks.collected(temporary.name, self.size, self._is_over)
-        reports = list[dict[str, Any]]()
-        for at in range(0, len(letters), AT_ONCE):  # other threads run in between
-            reports += json.loads(f"[{','.join(letters[at : at + AT_ONCE])}]")
-        reports.sort(key=itemgetter("rank"))
-        silent = sorted({*range(self.size)}.difference(each["rank"] for each in reports))
-        failures = [each["failed"] for each in reports if "failed" in each]
+        found, failed = ManyChecksums(), dict[int, str]()
+        silent = {*range(self.size)}
+        for letter in letters:  # one by one: other threads run in between
+            said = json.loads(letter)
+            silent.discard(said["rank"])
+            if "failed" in said:
+                failed[said["rank"]] = said["failed"]
+            for name, (size, *sums) in said.get("files", {}).items():
+                found.add(name, size, sums)
+        failures = [failed[rank] for rank in sorted(failed)]
         if silent:
-            failures.append(f"rank {', '.join(map(str, silent))} did not tell that it has written")
+            listed = ", ".join(map(str, sorted(silent)))
+            failures.append(f"rank {listed} did not tell that it has written")
         if failures:
             shown = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
             raise OSError(
                 f"could not write the checkpoint {temporary}: {shown}. Nothing of it is "
                 "left, and older ones are as they were"
             )
-        found: dict[str, Checksums] = {}
-        for each in reports:
-            found |= {name: Checksums(size, sums) for name, (size, *sums) in each["files"].items()}
-        return dict(sorted(found.items()))
+        return found.in_order()
 
     def remove(self, temporary: Path, condemned: Collection[Path]) -> None:
         """Remove directories; after a save, one of each `SHARE` ranks removes a share of the files.

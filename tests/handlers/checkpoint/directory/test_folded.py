@@ -27,8 +27,8 @@ from camshaft.handlers.checkpoint.directory import (
 from camshaft.handlers.checkpoint.format import (
     Manifest,
     UnreadableError,
+    checksums,
     folded_together,
-    manifest,
 )
 from camshaft.handlers.checkpoint.format.pieces import budget
 from camshaft.handlers.checkpoint.sharding import Layout
@@ -41,9 +41,9 @@ DATA = [(torch.full((2, 16), each), torch.full((2, 16), each)) for each in (0.5,
 
 
 def make_small(patched, most=8):
-    for module in (manifest, verify, files, mirror_store):
+    for module in (checksums, verify, files, mirror_store):
         patched.setattr(module, "CHUNK", CHUNK)
-    patched.setattr(manifest, "MOST_CHECKSUMS", most)
+    patched.setattr(checksums, "MOST_CHECKSUMS", most)
     verify._zeros.cache_clear()
 
 

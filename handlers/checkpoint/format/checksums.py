@@ -1,0 +1,123 @@
+"""The checksums of files, and their folding: a few stand for a file of any size."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from zlib import crc32
+
+MANY = 1000
+"""The most files for which the manifest has a line each, for people to read."""
+CHUNK = 16 * 2**20
+"""The bytes that have one checksum, unless a checkpoint is very large."""
+MOST_CHECKSUMS = 2**15
+"""The most checksums in a manifest: those of 512 GiB. With many files, one each and a quarter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checksums:
+    """A file's size in bytes, and the CRC-32 of each 16 MiB of it.
+
+    To fold them is to put the CRC-32 of each two neighbours in their place. So each damaged byte
+    changes one of them, and a few can stand for a file of any size.
+    """
+
+    size: int
+    crc32: list[int]
+
+    @property
+    def chunk(self) -> int:
+        """The bytes that have one checksum: 16 MiB, twice as many for each time of folding."""
+        chunk = CHUNK
+        while chunk * max(1, len(self.crc32)) < self.size:
+            chunk *= 2
+        return chunk
+
+    def folded(self, chunk: int) -> Checksums:
+        """The same with a checksum for each `chunk` bytes; a last one without a neighbour stays."""
+        if len(self.crc32) < 2:
+            return self
+        sums = self.crc32
+        for _ in range((chunk // self.chunk).bit_length() - 1):
+            text, end = array("I", sums).tobytes(), len(sums) // 2 * 8
+            sums = [crc32(text[at : at + 8]) for at in range(0, end, 8)] + sums[end // 4 :]
+        return Checksums(self.size, sums)
+
+
+def folded_together(files: Mapping[str, Checksums]) -> Mapping[str, Checksums]:
+    """The checksums of all files, folded until a manifest has room for them."""
+    chunk = least_chunk(sum(each.size for each in files.values()), len(files))
+    most = _most_checksums(len(files))
+    while sum(-(-each.size // chunk) for each in files.values()) > most:
+        chunk *= 2
+    folded = ((name, each.folded(chunk)) for name, each in files.items())
+    return dict(folded) if len(files) <= MANY else ManyChecksums(folded)
+
+
+def least_chunk(size: int, count: int) -> int:
+    """The fewest bytes that one checksum stands for in a manifest of so many bytes and files."""
+    chunk = CHUNK
+    while size > chunk * _most_checksums(count):
+        chunk *= 2
+    return chunk
+
+
+def _most_checksums(count: int) -> int:
+    return max(MOST_CHECKSUMS, count + MOST_CHECKSUMS // 4)
+
+
+class ManyChecksums(Mapping[str, Checksums]):
+    """The checksums of the files of thousands of ranks, by name, in a few objects.
+
+    Python's garbage collector looks at all objects of the process each time a quarter as many are
+    new, while the training waits: two for each file would let it do so in each save.
+
+    >>> files = ManyChecksums({"b": Checksums(3, [7]), "a": Checksums(0, [])}.items())
+    >>> [*files], files["b"]
+    (['b', 'a'], Checksums(size=3, crc32=[7]))
+    """
+
+    __slots__ = ("_ends", "_places", "_sizes", "_sums")
+
+    def __init__(self, files: Iterable[tuple[str, Checksums]] = ()) -> None:
+        self._places = dict[str, int]()
+        self._sizes, self._sums = array("Q"), array("Q")
+        self._ends = array("Q", [0])
+        for name, each in files:
+            self.add(name, each.size, each.crc32)
+
+    def add(self, name: str, size: int, sums: Iterable[int]) -> None:
+        """Add a file, or replace the one of this name.
+
+        Raises:
+            OverflowError: A number is negative, or too large.
+            TypeError: One is no whole number.
+        """
+        self._places[name] = len(self._sizes)
+        self._sizes.append(size)
+        self._sums.extend(sums)
+        self._ends.append(len(self._sums))
+
+    def in_order(self) -> ManyChecksums:
+        """The same, by names in their order."""
+        self._places = {name: self._places[name] for name in sorted(self._places)}
+        return self
+
+    def __getitem__(self, name: str) -> Checksums:
+        """The checksums of a file."""
+        place = self._places[name]
+        sums = self._sums[self._ends[place] : self._ends[place + 1]]
+        return Checksums(self._sizes[place], sums.tolist())
+
+    def __iter__(self) -> Iterator[str]:
+        """The names."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """How many files there are."""
+        return len(self._places)
+
+    def __contains__(self, name: object) -> bool:
+        """True for the name of a file."""
+        return name in self._places
