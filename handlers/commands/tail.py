@@ -70,7 +70,8 @@ class FollowedFile:
     """
 
     def __init__(self, path: Path, count: int) -> None:
-        self.path, self._count = path, count
+        self.path: Path = path
+        self._count = count
         self._offset, self._latest, self._first = -1, b"", b""
 
     def news(self) -> Iterator[dict[str, Any]]:
@@ -109,8 +110,8 @@ class Ending:
     """Whether a run has ended, by its journal."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.text = ""
+        self.path: Path = path
+        self.text: str = ""
         """How the newest part of the run is, or ended."""
         self._signs: tuple[int, bool] | None = None
         self._part: RunPart | None = None

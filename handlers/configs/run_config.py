@@ -18,7 +18,7 @@ from ...engine import Engine, Events, Stage, State, advice, ranks
 from ..files import make_directory, replacing
 from ..journal import Journal
 
-logger = logging.getLogger("camshaft")
+logger: logging.Logger = logging.getLogger("camshaft")
 
 NEEDED = ("directory", "engine", "run")
 KEYS = (*NEEDED, "seed", "handlers")
