@@ -43,12 +43,17 @@ def data(count: int = 1600) -> TensorDataset:
 
 
 def newest_of_all(directory: Path) -> Path | None:
-    """This rank's checkpoint of the newest iteration that all ranks have; None at a first start."""
+    """This rank's checkpoint of the newest iteration that all ranks have; None for a new run.
+
+    A run that is killed in its first save may leave a checkpoint on some ranks, and none on others.
+    """
     own = {each.manifest.iteration: each.path for each in checkpoints(directory)}
-    common = set.intersection(*map(set, ranks.gathered([*own])))
-    if not common and any(ranks.gathered(bool(own))):
-        raise ValueError(f"no iteration is saved on all ranks in {directory.parent}")
-    return own[max(common)] if common else None
+    found = ranks.gathered([*own])
+    if common := set.intersection(*map(set, found)):
+        return own[max(common)]
+    if max(map(len, found)) > 1 or all(found):
+        raise ValueError(f"no iteration is saved on all ranks in {directory.parent}: {found}")
+    return None
 
 
 def stage_engine(schedule: str) -> Engine[Any, Tensor]:
@@ -114,7 +119,8 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
         when = Events.ITERATION_COMPLETED(every=20)
         resume = newest_of_all(directory)
         # A rank may be a save ahead of another one, whose last one is still being written.
-        engine.add(Checkpoint(directory, when=when, keep=latest(3), resume=resume))
+        anew = resume is None
+        engine.add(Checkpoint(directory, when=when, keep=latest(3), resume=resume, start_over=anew))
         if rank == 0:
             engine.add(JSONLines(options.directory / "rows.jsonl"))
         with ranks.alone():  # each rank sends by itself, and saves by itself

@@ -64,6 +64,6 @@ def test_a_resume_of_one_process(processes, tmp_path):
     result = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
     calls = Counter(json.loads(result.stdout))
     own = [file for file in calls if file.startswith("handlers/checkpoint")]
-    assert len(own) <= 15, sorted(own)
-    assert len(calls) <= 30, sorted(calls)
+    assert len(own) <= 16, sorted(own)
+    assert len(calls) <= 31, sorted(calls)
     assert calls.total() <= 2_260, calls.most_common(9)

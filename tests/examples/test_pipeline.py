@@ -1,6 +1,7 @@
 """The example of a pipeline: its layers train as on one rank, and a killed run is the whole run."""
 
 import json
+import shutil
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,6 +68,22 @@ def test_killed_at_any_rank_it_continues_as_the_same_run(processes, whole, tmp_p
     assert rows(tmp_path) == rows(whole["1F1B"])
     pairs = zip(weights(tmp_path), weights(whole["1F1B"]), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)
+
+
+def test_killed_in_its_first_save_it_begins_anew_and_with_more_lost_it_is_an_error(
+    processes, whole, tmp_path
+):
+    command = (PIPELINE, "--directory", tmp_path, *SHORT)
+    own = tmp_path / "stage-0-of-2"
+    saved = checkpoints(whole["1F1B"] / "stage-0-of-2")
+    assert [each.manifest.iteration for each in saved] == [20, 40, 60]
+    for count in (2, 1):
+        shutil.rmtree(own, ignore_errors=True)
+        for each in saved[:count]:
+            shutil.copytree(each.path, own / each.path.name)
+        results = processes.run_ranks(2, *command, code=int(count > 1))
+        assert count == 1 or "no iteration is saved on all ranks" in results[0].stderr
+    assert rows(tmp_path) == rows(whole["1F1B"])
 
 
 @pytest.mark.slow
