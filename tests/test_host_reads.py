@@ -44,7 +44,7 @@ from camshaft.handlers.schedules import cosine, warmup
 
 READS = {"item", "__float__", "__int__", "__bool__", "__index__", "tolist", "cpu", "numpy"}
 COPIES = {"__array__", "__contains__", "is_nonzero", "equal", "allclose"}
-BELOW = ("_local_scalar_dense", "equal.default", "unique", "nonzero", "masked_select")
+BELOW = ("_local_scalar_dense", "equal.default", "unique", "nonzero", "masked_select", "bincount")
 """Operations that wait for the device: they read a value, or their shape depends on values."""
 
 
@@ -83,8 +83,9 @@ def labels(output):
 def handlers(path, optimizer):
     often = Events.ITERATION_COMPLETED(every=50)
     return [
-        Metrics({"accuracy": MulticlassAccuracy(3), "error": error_of}),
-        Metrics({"recall": MulticlassRecall(3)}, select=labels),  # which checks all labels at first
+        Metrics({"accuracy": MulticlassAccuracy(3, average="micro"), "error": error_of}),
+        # It checks all labels at first.
+        Metrics({"recall": MulticlassRecall(3, average="micro")}, select=labels),
         Average("loss", over=50),
         Average("loss", decay=0.98),
         Average("loss"),
@@ -160,7 +161,8 @@ def with_everything(directory, device="cpu"):
         NonFiniteGuard(every=REPORTS // 2),  # of windows, each of two batches
         EMA(0.99),
         LRSchedule(warmup(2).then(cosine(final=0.5))),
-        Metrics({"accuracy": MulticlassAccuracy(3), "error": error_of}),
+        # Means over classes wait for the device: torchmetrics counts them by torch.bincount.
+        Metrics({"accuracy": MulticlassAccuracy(3, average="micro"), "error": error_of}),
         Average("loss", over=20),
         Average("loss", decay=0.9),
         Totals({"samples": lambda batch: len(batch[0])}),
