@@ -212,6 +212,21 @@ def test_guards_that_decide_on_each_step_are_seen_to_wait(tmp_path, guard):
     assert {2 * REPORTS - 2} <= {iteration for iteration, _ in where.found}
 
 
+@pytest.mark.parametrize(
+    ("average", "is_deterministic", "waits"),
+    [("macro", False, 1), ("macro", True, 0), ("micro", False, 0)],
+)
+def test_a_mean_over_classes_waits_as_the_guide_says(average, is_deterministic, waits):
+    accuracy = MulticlassAccuracy(3, average=average, validate_args=False)
+    torch.use_deterministic_algorithms(is_deterministic)
+    try:
+        with Below() as below:
+            accuracy.update(torch.randn(8, 3), torch.randint(3, (8,)))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert below.reads == waits
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_nothing_waits_between_two_reports(tmp_path):
     engine, batches = with_everything(tmp_path / "run", "cuda")
