@@ -233,7 +233,7 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
     each.add_argument(
         *("-n", "--rows"),
         dest="count",
-        type=_count,
+        type=_at_least(0),
         default=10,
         metavar="N",
         help="how many rows of each file to begin with (%(default)s)",
@@ -261,7 +261,7 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
     )
     each.add_argument(
         "--max-batches",
-        type=_positive,
+        type=_at_least(1),
         metavar="N",
         help="for trials: end each pass after N batches",
     )
@@ -295,15 +295,14 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
     return parser
 
 
-def _positive(text: str) -> int:
-    if (count := int(text)) < 1:
-        raise ValueError(text)
-    return count
+def _at_least(least: int) -> Callable[[str], int]:
+    """What makes a count of an argument, for argparse."""
 
+    def count(text: str) -> int:
+        if not text.isdecimal() or int(text) < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
+        return int(text)
 
-def _count(text: str) -> int:
-    if (count := int(text)) < 0:
-        raise ValueError(text)
     return count
 
 
