@@ -141,7 +141,8 @@ def check_killed(processes, directory, rank, number, uninterrupted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("rank", "number"), [(0, 9), (1, 3)])
+# Whichever rank comes first makes the directory, so rank 1 has two operations, or three.
+@pytest.mark.parametrize(("rank", "number"), [(0, 9), (1, 2)])
 def test_killed_in_a_save_the_run_resumes_to_the_same_bits(
     processes, until_the_first_save, uninterrupted, tmp_path, rank, number
 ):
@@ -160,7 +161,7 @@ def test_killed_at_any_operation_of_a_save_it_resumes_to_the_same_bits(
         run = shutil.copytree(until_the_first_save, tmp_path / str(number))
         if not check_killed(processes, run, rank, number, uninterrupted):
             break
-    assert number > (10 if rank == 0 else 3)
+    assert number > (10 if rank == 0 else 2)
 
 
 def _assert_equal(one, other):
