@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
+from ..modules import Averaging
 from .checked import Checked
 
 UNSUPPORTED = {
@@ -59,18 +60,36 @@ def check_sharded(run: Checked) -> None:
     names = {id(each): name for module in found for name, each in module.named_parameters()}
     if modules.are_spread(each for module in found for each in module.parameters()):
         _check_known(names, trained)
-    if modules.are_spread(trained) and not any(map(modules.parallel_of, around)):
-        readers = ranks.members(ranks.data_group())
-        if len(readers) > 1:
-            _check_averaged(trained, names, readers, [*found, *around])
-    _check_spans([*found, *around], {id(each) for each in trained})
+    averages = [*modules.averaging([*found, *around])]
+    readers = ranks.members(ranks.data_group())
+    is_wrapped = any(map(modules.parallel_of, around))
+    if modules.are_spread(trained) and not is_wrapped and len(readers) > 1:
+        _check_averaged(trained, names, readers, averages)
+    updated = {id(each) for each in trained}
+    _check_spans([each for each in averages if not updated.isdisjoint(map(id, each.parameters))])
 
 
-def _check_spans(found: Iterable[Any], trained: set[int]) -> None:
+def _check_spans(averages: Iterable[Averaging]) -> None:
     """Check that exactly the ranks that read different data average a model's gradients."""
     readers = ranks.members(ranks.data_group())
-    for kind, module, own in modules.averaging(found):
-        if own == readers or trained.isdisjoint(map(id, module.parameters())):
+    for each in averages:
+        kind, own = each.kind, each.ranks
+        if each.is_twice:
+            raise ValueError(
+                f"{kind} over one rank divides gradients by {each.divisor:g} twice, since they are "
+                "reduced in float16 or float64, or after set_force_sum_reduction_for_comms(True): "
+                "leave that out, or give MixedPrecisionPolicy(reduce_dtype=torch.float32)"
+            )
+        if _gathers(each, readers):
+            continue
+        if own == readers:
+            if each.divisor != len(readers):
+                raise ValueError(
+                    f"{kind} divides a sum of gradients by {each.divisor:g}, as "
+                    f"set_gradient_divide_factor said, and {len(readers)} ranks read different "
+                    "data; losses and counts of targets need the mean over these: leave it out, "
+                    f"or set it to {len(readers)}"
+                )
             continue
         if readers <= own:
             raise ValueError(
@@ -88,6 +107,21 @@ def _check_spans(found: Iterable[Any], trained: set[int]) -> None:
             "model a group of all of these, or say by ranks.data_parallel(mesh[...]) which ranks "
             "train one model"
         )
+
+
+def _gathers(each: Averaging, readers: set[int]) -> bool:
+    """True if a part's gradients are said to come from all ranks that read different data.
+
+    So it is with experts: the other ranks of the mesh send them the tokens of their own data, and
+    the sum of their gradients is divided by the number of all these ranks.
+    """
+    if each.divisor != len(readers) or each.ranks == readers:
+        return False
+    return all(modules.is_spread(own) and readers <= _mesh(own) for own in each.parameters)
+
+
+def _mesh(parameter: Any) -> set[int]:
+    return set(parameter.device_mesh.mesh.flatten().tolist())
 
 
 def _check_shards(found: Iterable[Any]) -> None:
@@ -109,14 +143,15 @@ def _check_known(names: Mapping[int, str], trained: list[Any]) -> None:
 
 
 def _check_averaged(
-    trained: list[Any], names: Mapping[int, str], readers: set[int], found: list[Any]
+    trained: list[Any], names: Mapping[int, str], readers: set[int], averages: list[Averaging]
 ) -> None:
     """Check that all ranks that read different data take part in each parameter's gradient."""
-    if not modules.fully_sharded(found):
+    if not averages:
         raise ValueError(
             f"the model is parallelized, and nothing averages its gradients over the "
             f"{len(readers)} ranks that read different data: {SAY}; or fully_shard(model) it too"
         )
+    by = {id(own): each for each in averages for own in each.parameters}
     for each in trained:
         name = names.get(id(each), f"of shape {tuple(each.shape)}")
         if not modules.is_spread(each):
@@ -124,18 +159,27 @@ def _check_averaged(
                 f"the parameter {name!r} is on no mesh, unlike others, so its gradient would "
                 "differ from rank to rank: call fully_shard(model) on all of it, after its parts"
             )
-        own = set(each.device_mesh.mesh.flatten().tolist())
-        splits = sum(place.is_shard() for place in each.placements)
-        if not readers <= own:
+        if id(each) not in by:
             raise ValueError(
-                f"the parameter {name!r} is on the ranks {listed(own)}, and the ranks "
+                f"nothing averages the gradient of the parameter {name!r} over the {len(readers)} "
+                f"ranks that read different data: {SAY}; or call fully_shard on its module too"
+            )
+        if _gathers(by[id(each)], readers):
+            continue
+        sizes = zip(each.placements, each.device_mesh.shape, strict=True)
+        splits = sum(place.is_shard() and size > 1 for place, size in sizes)
+        if not readers <= _mesh(each):
+            raise ValueError(
+                f"the parameter {name!r} is on the ranks {listed(_mesh(each))}, and the ranks "
                 f"{listed(readers)} read different data, so its gradient is no mean over all of "
                 f"it: {SAY}"
             )
-        if splits > 1 and readers >= own:
+        if splits > 1 and readers >= _mesh(each):
             raise ValueError(
                 f"the parameter {name!r} is split along {splits} dimensions of its mesh, and all "
-                f"ranks of the mesh read different data: {SAY}"
+                f"ranks of the mesh read different data: {SAY}; or, if its ranks get each other's "
+                "samples, as experts do, say so: "
+                f"module.set_gradient_divide_factor({len(readers)})"
             )
 
 

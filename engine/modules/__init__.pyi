@@ -17,6 +17,7 @@ from .prepared import optimizers_in as optimizers_in
 from .prepared import plain_optimizer as plain_optimizer
 from .prepared import refuse_scaling as refuse_scaling
 from .put_together import put_together as put_together
+from .sharded import Averaging as Averaging
 from .sharded import averaging as averaging
 from .sharded import copy_into as copy_into
 from .sharded import copy_part as copy_part

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -76,20 +77,46 @@ def sharded_in(module: Module) -> list[Any]:
     return [each for child in module.children() for each in sharded_in(child)]
 
 
-def averaging(objects: Iterable[object]) -> Iterator[tuple[str, Any, set[int]]]:
-    """Modules that average gradients: class or function name, module, and the averaging ranks.
+@dataclass(frozen=True)
+class Averaging:
+    """The averaging of some parameters' gradients over ranks, by a module around them."""
 
-    For a module of FSDP2, these are the ranks of its data-parallel mesh; ranks outside this mesh
-    may hold further parts of its tensors.
-    """
+    kind: str
+    """The class or function that the module was made by."""
+    parameters: list[Tensor]
+    ranks: set[int]
+    """The ranks that average; others may hold further parts of the same tensors."""
+    divisor: float
+    """What the sum of the gradients is divided by: the number of these ranks, if not set."""
+    is_twice: bool = False
+    """True if some versions of torch, such as 2.13, divide by it twice."""
+
+
+_KINDS = {torch.float32, torch.bfloat16}
+"""The types of gradients for which the division is a part of FSDP2's message."""
+
+
+def averaging(objects: Iterable[object]) -> Iterator[Averaging]:
+    """How the modules among objects, and inside them, average gradients over ranks."""
     kind = _fsdp()
     for module in all_modules(objects):
         if isinstance(module, DistributedDataParallel):
-            yield "DistributedDataParallel", module, ranks.members(module.process_group)
+            own = ranks.members(module.process_group)
+            yield Averaging("DistributedDataParallel", [*module.parameters()], own, len(own))
         elif kind and isinstance(module, kind):
             for group in fsdp_groups(module):
-                mesh = group.mesh_info.mesh
-                yield "fully_shard", module, set(mesh.mesh.flatten().tolist())
+                own = set(group.mesh_info.mesh.mesh.flatten().tolist())
+                factor = group.gradient_divide_factor
+                # Not its own list, which is stale after load_state_dict(assign=True).
+                places = [each._module_info for each in group.fsdp_params]
+                parameters = [getattr(each.module, each.param_name) for each in places]
+                policy = group.mp_policy
+                sent = policy.reduce_dtype or policy.param_dtype
+                is_sum = group.force_sum_reduction_for_comms or not _KINDS.issuperset(
+                    sent or each.dtype for each in parameters
+                )
+                is_twice = is_sum and len(own) == 1 and factor not in (None, 1)
+                yield Averaging("fully_shard", parameters, own, factor or len(own), is_twice)
 
 
 def fsdp_groups(module: Any) -> list[Any]:

@@ -82,6 +82,33 @@ def a_part_that_is_not_sharded_is_refused():
     refused(net, r"'down.weight' is on no mesh.*fully_shard\(model\) on all of it")
 
 
+def a_part_that_nothing_averages_is_refused():
+    ranks.data_parallel(two_dimensions())
+    net = parallelize_module(Net(), init_device_mesh("cpu", (4,)), PLAN)
+    apart = {*net.up.parameters(), *net.down.parameters()}
+    fully_shard(net, ignored_params=apart)
+    refused(net, r"nothing averages the gradient of the parameter 'up.weight' over the 4 ranks")
+
+
+def gradients_are_divided_by_the_number_of_ranks_that_read_different_data():
+    ranks.data_parallel(two_dimensions())
+    net = fully_shard(Net())
+    net.set_gradient_divide_factor(1)
+    refused(net, r"divides a sum of gradients by 1, as set_gradient_divide_factor said, and 4 rank")
+    net.set_gradient_divide_factor(4)
+    supervised(net, adamw(net), mse_loss).run(dealt(batches()), max_epochs=1)
+    for shape, factor, message in (
+        ((2, 2), 2, r"split along 2 .* as experts do, say so: .*set_gradient_divide_factor\(4\)"),
+        ((2, 2), 1, r"split along 2 dimensions of its mesh"),
+        ((1, 4), 4, r"fully_shard over one rank divides gradients by 4 twice, since .* float64"),
+    ):
+        mesh = init_device_mesh("cpu", shape, mesh_dim_names=("data", "experts"))
+        net = parallelize_module(Net(), mesh["experts"], PLAN)
+        for part in (net.up, net.down):
+            fully_shard(part, mesh=mesh["data"]).set_gradient_divide_factor(factor)
+        refused(fully_shard(net), message)
+
+
 def shards_that_torch_would_not_cut_are_refused():
     ranks.data_parallel(None)
     mesh, own = init_device_mesh("cpu", (4,)), 3 if ranks.rank() == 0 else 1
@@ -228,6 +255,8 @@ CHECKS = [
     an_optimizer_of_the_parameters_before_is_refused,
     nobody_has_said_that_ranks_read_the_same,
     a_part_that_is_not_sharded_is_refused,
+    a_part_that_nothing_averages_is_refused,
+    gradients_are_divided_by_the_number_of_ranks_that_read_different_data,
     shards_that_torch_would_not_cut_are_refused,
     a_model_is_averaged_by_those_that_read_different_data,
     ranks_that_split_each_sample_deal_by_the_mesh_and_count_by_all_ranks,
