@@ -19,7 +19,12 @@ from .groups import Alone, is_distributed, local_rank, world_size
 
 PLACE = "camshaft/attempts"
 LAST = 0.1
-"""Seconds that torch's threads get to release sent tensors before the process ends."""
+"""Seconds that torch's threads get to release sent tensors before the process ends.
+
+A gloo thread may still hold tensors of the last message, and needs Python to release them. If Python
+is shutting down by then, the thread aborts the process (SIGABRT, pytorch#190489), and the launcher
+reports this instead of how the run ended. torch has no call that waits for these threads.
+"""
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
 MPI = (
@@ -63,12 +68,10 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
     except BaseException as error:
         note_failure(error)
         write_error_file(error)
+        time.sleep(LAST)
         raise  # without leaving the group, which would wait for the other ranks
     count(True)  # waits for the others
     end()
-    # A gloo thread may still hold tensors of the last message, and needs Python to release them.
-    # If Python is shutting down by then, the thread aborts the process (SIGABRT, pytorch#190489),
-    # and the launcher reports a failed run. torch has no call that waits for these threads.
     time.sleep(LAST)
 
 
