@@ -92,7 +92,7 @@ def run(directory, wrapping, build, epochs, names=False):
     return list(model.state_dict().values())
 
 
-@pytest.mark.parametrize("build", [by_supervised, pytest.param(by_hand, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("build", [by_supervised, pytest.param(by_hand, marks=pytest.mark.soak)])
 @pytest.mark.parametrize(
     ("first", "second"),
     [

@@ -17,7 +17,13 @@ def test_a_few_runs_left_anywhere_are_the_whole_runs():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(each, marks=pytest.mark.soak if number % 3 else ())
+        for number, each in enumerate(SOURCES)
+    ],
+)
 def test_a_hundred_runs_left_anywhere_are_the_whole_runs(source):
     Look().at(scripts(SOURCES[source]), EACH[source], seeded=[*SOURCES].index(source))
 

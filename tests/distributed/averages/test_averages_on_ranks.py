@@ -13,13 +13,22 @@ def test_averages_of_a_sharded_model_equal_one_process_and_updates_send_nothing(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param("FSDP", marks=pytest.mark.soak),
+        pytest.param("HSDP", marks=pytest.mark.soak),
+        "TP x FSDP",
+    ],
+)
 def test_averages_and_best_weights_do_so_on_four_ranks_in_every_layout(processes, form):
     processes.run_ranks(4, HERE / "averages_on_ranks.py", form)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
+@pytest.mark.parametrize(
+    "form", ["FSDP", pytest.param("HSDP", marks=pytest.mark.soak), "TP x FSDP"]
+)
 def test_exports_are_those_of_one_process_and_a_failure_of_one_rank_is_one_of_all(
     processes, tmp_path, form
 ):
@@ -27,7 +36,14 @@ def test_exports_are_those_of_one_process_and_a_failure_of_one_rank_is_one_of_al
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        pytest.param("FSDP", marks=pytest.mark.soak),
+        pytest.param("HSDP", marks=pytest.mark.soak),
+        "TP x FSDP",
+    ],
+)
 def test_adapters_of_a_frozen_model_train_are_averaged_and_exported_alone(
     processes, tmp_path, form
 ):

@@ -36,7 +36,7 @@ def given_in(parts):
     "counts",
     [
         [4, 2],
-        pytest.param([2, 3, 1], marks=pytest.mark.slow),
+        pytest.param([2, 3, 1], marks=pytest.mark.soak),
         pytest.param([1, 4, 3], marks=pytest.mark.slow),
     ],
 )
@@ -62,7 +62,7 @@ def test_each_sample_of_an_epoch_comes_once_on_numbers_of_ranks_in_turn(
     [
         (1, 2, 1),
         (2, 0, 2),
-        *(pytest.param(*e, marks=pytest.mark.slow) for e in [(1, 0, 2), (2, 2, 1), (3, 2, 2)]),
+        *(pytest.param(*e, marks=pytest.mark.soak) for e in [(1, 0, 2), (2, 2, 1), (3, 2, 2)]),
     ],
 )
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")

@@ -182,7 +182,7 @@ def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(kind,
         for kind in WITH_WORKERS
     ],
 )
-@pytest.mark.parametrize("anew", [True, False])
+@pytest.mark.parametrize("anew", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_so_does_one_whose_data_is_loaded_by_workers(kind, anew, seen_in):
     whole = seen_in(WITH_WORKERS[kind])
     for stops in ([2], [3, 4], [len(whole) - 1]):

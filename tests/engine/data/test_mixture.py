@@ -102,8 +102,14 @@ def test_the_order_of_the_names_means_nothing():
     assert drawn(Mixture(turned, weights=WEIGHTS)) == drawn(Mixture(SOURCES, weights=WEIGHTS))
 
 
-@pytest.mark.parametrize("ended", ENDS)
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("ended", "workers"),
+    [
+        *((each, 0) for each in ENDS),
+        pytest.param("others", 2, marks=pytest.mark.slow),
+        *(pytest.param(each, 2, marks=pytest.mark.soak) for each in ("stop", "repeat")),
+    ],
+)
 def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(ended, workers, seen_in):
     def make():
         mixture = Mixture(SOURCES, weights=WEIGHTS, ended=ended, seed=4)

@@ -209,7 +209,9 @@ def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(hosts, processes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_busy", [False, True], ids=["alone", "in a save"])
+@pytest.mark.parametrize(
+    "is_busy", [pytest.param(False, marks=pytest.mark.soak), True], ids=["alone", "in a save"]
+)
 def test_a_rank_ends_in_time_when_the_host_with_the_store_is_gone_without_a_word(
     hosts, processes, tmp_path, is_busy
 ):

@@ -57,8 +57,8 @@ def test_a_lost_disk_is_replaced_from_the_next_host_with_the_same_bits(processes
     ("fault", "lost", "arguments"),
     [
         ("1:kill:writing:6", 0, ("--sharded",)),
-        ("0:kill:manifest:7", 0, ()),
-        ("2:kill:rename:5", 2, ("--sharded",)),
+        pytest.param("0:kill:manifest:7", 0, (), marks=pytest.mark.soak),
+        pytest.param("2:kill:rename:5", 2, ("--sharded",), marks=pytest.mark.soak),
     ],
     ids=["writing", "manifest", "rename"],
 )

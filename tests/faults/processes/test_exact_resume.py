@@ -96,7 +96,13 @@ SPOILED = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", SPOILED)
+@pytest.mark.parametrize(
+    "part",
+    [
+        pytest.param(each, marks=pytest.mark.soak if number % 3 else ())
+        for number, each in enumerate(SPOILED)
+    ],
+)
 def test_the_comparison_sees_every_part_that_would_not_have_been_saved(run, tmp_path, part):
     workers = ("--workers", 2 if part == "worker seed" else 0)
     expected = whole(run, tmp_path, *workers)

@@ -16,9 +16,9 @@ import pytest
     [
         "1:raise:collective:5",
         "1:kill:step:3",
-        "0:kill:writing:4",
+        pytest.param("0:kill:writing:4", marks=pytest.mark.soak),
         "0:raise:manifest:4",
-        "1:stop:evaluation:6",
+        pytest.param("1:stop:evaluation:6", marks=pytest.mark.soak),
     ],
 )
 def test_ranks_end_in_time_when_one_fails_and_the_run_goes_on(job, whole, fault):

@@ -8,7 +8,14 @@ SCRIPT = Path(__file__).with_name("stuck_on_ranks.py")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["sleeps", "takes_a_lock_twice", "enters_a_collective_alone"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "sleeps",
+        pytest.param("takes_a_lock_twice", marks=pytest.mark.soak),
+        "enters_a_collective_alone",
+    ],
+)
 def test_the_error_of_the_rank_that_waits_holds_both_stacks_and_says_who_is_behind(processes, way):
     waiting, stuck = processes.start_ranks(2, SCRIPT, way)
     with stuck:

@@ -24,6 +24,8 @@ LIGHTHOUSE = """
 """
 LENGTH, SAMPLES, BATCH, TRIALS = 36, 75, 8, 100
 PLACES = ["forward", "reduced", "commit", "row", "save", "part", "join"]
+SOME = [("reduced", 1), ("save", 0), ("join", 1)]
+"""Of these and a rank that is lost: which the slow tests try; the others are soak tests."""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +123,15 @@ def check(said, alone, folder, count):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", ["forward", "reduced", "commit", "row", "save", "join"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "forward",
+        "commit",
+        "join",
+        *(pytest.param(each, marks=pytest.mark.soak) for each in ("reduced", "row", "save")),
+    ],
+)
 def test_a_run_with_a_lost_replica_is_the_run_of_one(train, alone, tmp_path, place):
     who = int(place == "join")
     check(train(2, place, 13, who), alone, tmp_path, 2)
@@ -133,8 +143,14 @@ def test_three_replicas_make_the_same_sums_and_lose_one(train, alone, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize(
+    ("place", "rank"),
+    [
+        pytest.param(place, rank, marks=() if (place, rank) in SOME else pytest.mark.soak)
+        for place in PLACES
+        for rank in (0, 1)
+    ],
+)
 def test_a_replica_of_two_ranks_is_lost_by_one_of_them(train, pair, tmp_path, place, rank):
     if place == "save" and rank:
         pytest.skip("only the first rank names a checkpoint")
@@ -214,7 +230,10 @@ def test_replicas_killed_at_random_lose_nothing(train, alone, pair, tmp_path, si
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("size", "options", "said"),
-    [(2, (), "with equally many ranks"), (1, ("--shards", 3), "give all of them one number")],
+    [
+        (2, (), "with equally many ranks"),
+        pytest.param(1, ("--shards", 3), "give all of them one number", marks=pytest.mark.soak),
+    ],
 )
 def test_a_replica_of_other_settings_ends_and_the_run_goes_on(
     processes, lighthouse, alone, tmp_path, size, options, said

@@ -147,7 +147,14 @@ def sometimes(fault, which="PUT", every=2):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["slow down", "forget", "change"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param("slow down", marks=pytest.mark.soak),
+        "forget",
+        pytest.param("change", marks=pytest.mark.soak),
+    ],
+)
 def test_a_store_that_fails_or_lies_neither_ends_nor_changes_the_run_and_has_all_in_the_end(
     processes, s3, tmp_path, expected, fault
 ):

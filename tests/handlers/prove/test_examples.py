@@ -23,7 +23,15 @@ SHORT = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", SHORT)
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(
+            each, marks=() if each in ("preemptible", "grpo", "char_gpt") else pytest.mark.soak
+        )
+        for each in SHORT
+    ],
+)
 def test_an_example_is_proven(proof, example):
     code, told = proof((EXAMPLES / f"{example}.py").read_text(), *SHORT[example], kills=2)
     assert (code, told["verdict"]) == (0, "proven"), told

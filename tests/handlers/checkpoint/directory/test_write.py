@@ -142,7 +142,7 @@ print(lines["VmHWM"].split()[0])
 
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="Linux tells the peak there")
-@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("background", [True, pytest.param(False, marks=pytest.mark.soak)])
 def test_a_resumed_run_never_needs_more_memory_than_a_fresh_one(processes, tmp_path, background):
     def peak(directory, epochs, goes_on_from):
         # Otherwise glibc keeps more or less of what is freed, by what was freed before.
