@@ -7,7 +7,6 @@ from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
-from ..modules import Averaging
 from .checked import Checked
 
 UNSUPPORTED = {
@@ -69,7 +68,7 @@ def check_sharded(run: Checked) -> None:
     _check_spans([each for each in averages if not updated.isdisjoint(map(id, each.parameters))])
 
 
-def _check_spans(averages: Iterable[Averaging]) -> None:
+def _check_spans(averages: Iterable[modules.Averaging]) -> None:
     """Check that exactly the ranks that read different data average a model's gradients."""
     readers = ranks.members(ranks.data_group())
     for each in averages:
@@ -109,7 +108,7 @@ def _check_spans(averages: Iterable[Averaging]) -> None:
         )
 
 
-def _gathers(each: Averaging, readers: set[int]) -> bool:
+def _gathers(each: modules.Averaging, readers: set[int]) -> bool:
     """True if a part's gradients are said to come from all ranks that read different data.
 
     So it is with experts: the other ranks of the mesh send them the tokens of their own data, and
@@ -143,7 +142,10 @@ def _check_known(names: Mapping[int, str], trained: list[Any]) -> None:
 
 
 def _check_averaged(
-    trained: list[Any], names: Mapping[int, str], readers: set[int], averages: list[Averaging]
+    trained: list[Any],
+    names: Mapping[int, str],
+    readers: set[int],
+    averages: list[modules.Averaging],
 ) -> None:
     """Check that all ranks that read different data take part in each parameter's gradient."""
     if not averages:

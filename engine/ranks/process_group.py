@@ -21,9 +21,9 @@ PLACE = "camshaft/attempts"
 LAST = 0.1
 """Seconds that torch's threads get to release sent tensors before the process ends.
 
-A gloo thread may still hold tensors of the last message, and needs Python to release them. If Python
-is shutting down by then, the thread aborts the process (SIGABRT, pytorch#190489), and the launcher
-reports this instead of how the run ended. torch has no call that waits for these threads.
+A gloo thread may still hold tensors of the last message, and needs Python to release them. If
+Python is shutting down by then, the thread aborts the process (SIGABRT, pytorch#190489), and the
+launcher reports this instead of how the run ended. torch has no call that waits for these threads.
 """
 TORCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
 SLURM = ("SLURM_STEP_ID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
