@@ -8,11 +8,11 @@ import re
 import shutil
 import tempfile
 import time
-from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
 
-from ..common import aligned, readable_size, show, show_json
+from ..common import aligned, readable_size, show, show_json, version_of
 from ..files import created, locked, synchronise
 
 OF_DEVELOPERS = ("bench", "dev", "docs", "examples", "gpu", "lint", "test")
@@ -22,11 +22,12 @@ REQUIREMENT = re.compile(r"([\w.-]+)[^;]*(?:;.*extra == [\"']([\w-]+)[\"'])?")
 
 def doctor(path: Path, as_json: bool) -> int:
     """Print what a run will find here; 1 if it cannot save to the directory."""
+    devices = torch_devices()  # first: torch tells its build once it is imported
     needed, lacking = packages()
     facts = {
         "python": f"{platform.python_version()}, {platform.system()} {platform.machine()}",
         **needed,
-        **torch_devices(),
+        **devices,
     }
     problem, figures = tried(path)
     if as_json:
@@ -46,14 +47,11 @@ def doctor(path: Path, as_json: bool) -> int:
 
 def packages() -> tuple[dict[str, str], dict[str, list[str]]]:
     """The versions of what Camshaft needs, and by extra what is not installed."""
-    needed = {"camshaft": version("camshaft")}
+    needed = {"camshaft": version_of("camshaft") or "MISSING"}
     lacking = dict[str, list[str]]()
     for each in requires("camshaft") or []:
         name, extra = REQUIREMENT.match(each).groups()  # type: ignore[union-attr]
-        try:
-            found = version(name) or "damaged"
-        except PackageNotFoundError:
-            found = "MISSING"
+        found = version_of(name) or "MISSING"
         if not extra:
             needed[name] = found
         elif extra not in OF_DEVELOPERS and found == "MISSING":

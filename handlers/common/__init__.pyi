@@ -45,3 +45,4 @@ from .table import readable_metrics as readable_metrics
 from .table import readable_size as readable_size
 from .table import show as show
 from .table import show_json as show_json
+from .versions import version_of as version_of

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ...engine import Engine, Events, Stage, State, advice, ranks
+from ...engine import Engine, EventEnum, Events, Stage, State, advice, ranks
 from ..files import make_directory, replacing
 from ..journal import Journal
 
@@ -379,6 +379,8 @@ def _no_target(target: str) -> str:
 def _check_arguments(call: str, function: Any, node: dict[str, Any]) -> None:
     given = {name: None for name in node if name not in OF_HYDRA}
     key = call.partition(":")[0]
+    if isinstance(function, EventEnum):  # whose signature is that of its class on Python 3.12
+        function = function.__call__
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of some functions of C

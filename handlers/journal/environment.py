@@ -6,12 +6,11 @@ import os
 import platform
 import subprocess
 import sys
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from ...engine import ranks
+from ..common import version_of
 
 PACKAGES = ("camshaft", "torch", "numpy")
 
@@ -23,9 +22,7 @@ def environment() -> dict[str, str]:
     True
     """
     facts = {"python": platform.python_version()}
-    for name in PACKAGES:
-        with suppress(PackageNotFoundError):
-            facts[name] = version(name)
+    facts |= {name: version_of(name) or "" for name in PACKAGES}
     facts |= {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "host": platform.node(),

@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
 from ....engine.state import as_float
+from ...common import version_of
 from ...files import budget, tree_of
 from .checksums import MANY, Checksums, ManyChecksums
 from .codec import Encoder, decode
@@ -252,10 +252,4 @@ def _digest(body: dict[str, Any]) -> str:
 @cache  # looking up a version reads a file, and the run waits for a save
 def installed_versions() -> dict[str, str]:
     """The versions of the packages that write a checkpoint."""
-    found = {}
-    for name in ("camshaft", "torch", "safetensors"):
-        try:
-            found[name] = version(name) or "unknown"  # of damaged metadata it is None
-        except (PackageNotFoundError, FileNotFoundError):  # of importlib_metadata, if it is damaged
-            found[name] = "unknown"
-    return found
+    return {name: version_of(name) or "unknown" for name in ("camshaft", "torch", "safetensors")}

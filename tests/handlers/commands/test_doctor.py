@@ -28,12 +28,12 @@ def test_programs_get_the_same_as_json_and_the_extras_that_are_missing(camshaft,
 def test_a_package_that_is_missing_is_named_with_what_to_install(processes, tmp_path):
     script = """
 import importlib.metadata
-real = importlib.metadata.version
-def version(name):
+real = importlib.metadata.metadata
+def metadata(name):
     if name in ("hydra-core", "tqdm"):
         raise importlib.metadata.PackageNotFoundError(name)
     return real(name)
-importlib.metadata.version = version
+importlib.metadata.metadata = metadata
 from camshaft.__main__ import main
 raise SystemExit(main())
 """
