@@ -44,7 +44,8 @@ def mutations(text: bytes) -> list[Mutation]:
 
     def source(node: ast.AST) -> str:
         place = found(node, "", "")
-        return text[place.begin : place.end].decode()
+        own = text[place.begin : place.end].decode()
+        return f"({own})" if isinstance(node, ast.NamedExpr) else own
 
     def of_node(node: ast.AST) -> Iterator[Mutation]:
         match node:

@@ -36,6 +36,9 @@ def f(a, b=1):
         *((5, "pass"), (6, "pass"), (6, ""), (6, "False"), (7, "None")),
     ]
     assert b"\n    g(a)\n" in mutations(text)[7].of(text)
+    assert "(a <= (b := 1))" in [
+        each.after for each in mutations(b"def f():\n  return a < (b := 1)\n")
+    ]
 
 
 def test_every_fault_of_the_package_is_python_and_another_program(mutations):
