@@ -14,6 +14,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from finish import finish
 from gallery import example_page, example_pages
 from reference import reference_pages
 from search_index import LINE, add_words
@@ -108,11 +109,22 @@ def toml(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def front_matter(page: str, sources: dict[str, Path]) -> str:
-    """What the generator is told of a page: whether it is searched, and the file to edit."""
+def first_paragraph(text: str) -> str:
+    """The first lines of a page below its title, as plain text."""
+    paragraphs = re.split(r"\n\s*\n", CODE.sub(lambda code: code[0].strip("`"), text))
+    plain = (each for each in map(str.strip, paragraphs) if each[:1].isalpha())
+    words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", next(plain, SETTINGS["site_description"]))
+    return " ".join(words.replace("**", "").replace('"', "'").split())
+
+
+def front_matter(page: str, text: str, sources: dict[str, Path]) -> str:
+    """What the generator is told of a page: its summary, whether it is searched, its source."""
     about: dict[str, Any] = {"search": {"exclude": page in NOT_SEARCHED | example_pages().keys()}}
     if page == "index.md":
         about["hide"] = ["navigation", "toc"]  # the front page is wide
+        about["title"] = "PyTorch training with exact resume"
+    else:
+        about["description"] = first_paragraph(text)
     if page in sources:
         about["edited"] = str(sources[page].relative_to(ROOT))
     return f"---\n{json.dumps(about)}\n---\n"
@@ -139,7 +151,7 @@ def stage(folder: Path) -> None:
     for page, text in texts.items():
         path = folder / "pages" / page
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(front_matter(page, sources) + text)
+        path.write_text(front_matter(page, text, sources) + text)
     places_of = {"docs_dir": "pages", "site_dir": "site"}
     nav = {"nav": navigation(SETTINGS["nav"], set(texts))}
     project = SETTINGS | addresses() | places_of | nav
@@ -161,6 +173,7 @@ def main() -> None:
     path = os.pathsep.join([str(DOCS), os.environ.get("PYTHONPATH", "")])
     built = subprocess.run(command, env=os.environ | {"PYTHONPATH": path})
     if built.returncode == 0:
+        finish(folder / "site")
         add_words(folder / "site", called())
     sys.exit(built.returncode)
 

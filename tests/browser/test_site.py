@@ -49,6 +49,29 @@ def test_a_name_in_the_reference_shows_its_source(site, open_page):
     assert "def run(" in method.locator("details pre").last.inner_text()
 
 
+def test_the_reference_names_files_of_the_package_and_links_to_guides(site):
+    texts = [each.read_text() for each in (site / "reference").glob("*.html")]
+    assert not any("__editable__" in each for each in texts)
+    assert any('href="../guides/ranks-change.html">Change the number' in each for each in texts)
+
+
+def test_the_button_of_a_block_with_prompts_copies_what_is_typed(site, open_page):
+    page = open_page(site / "start.html")
+    copied = page.locator("[data-copy]").evaluate_all("all => all.map(each => each.dataset.copy)")
+    assert "python train.py runs/whole" in copied
+    page = open_page(site / "reference" / "engine.html")
+    copied = page.locator("[data-copy]").evaluate_all("all => all.map(each => each.dataset.copy)")
+    assert all(">>>" not in each and each.strip() for each in copied)
+    assert copied[0].endswith("state = trainer.run([1, 2, 3, 4], max_epochs=1)\nstate.stop_reason")
+
+
+def test_each_page_has_a_summary_of_its_own(site):
+    pages = [*(site / "guides").glob("*.html"), *(site / "migrate").glob("*.html")]
+    found = [re.search(r'name="description" content="([^"]+)', e.read_text())[1] for e in pages]
+    assert len({*found}) == len(pages) > 60
+    assert min(map(len, found)) > 30
+
+
 def test_a_server_with_several_versions_lets_the_reader_choose(site, open_page, tmp_path):
     for version in (camshaft.__version__, "9.0.0"):
         (tmp_path / version).symlink_to(site)
