@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import ignite.distributed as idist
 import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -119,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> tuple[Engine[Any, Output], S
 
     torch.manual_seed(options.seed)
     train_loader, val_loader, test_loader = load_data(options.batch_size)
-    model = idist.auto_model(build_model())  # on the GPU if there is one, in DDP under torchrun
+    model = ranks.prepare(build_model())  # on the GPU if there is one, in DDP under torchrun
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     scheduler = CosineAnnealingLR(optimizer, options.max_epochs * len(train_loader))
 
