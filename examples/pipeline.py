@@ -90,11 +90,13 @@ def stage_engine(schedule: str) -> Engine[Any, Tensor]:
 
     @engine.on(Events.BACKWARD_COMPLETED)
     def clip(state: State[Any, Any]) -> None:
-        """Clip by the norm over all ranks; each knows only the gradients of its own layers."""
+        """Clip by the norm over all ranks, or make no step; each knows its own layers only."""
         gradients = [each.grad for each in model.parameters() if each.grad is not None]
         squares = torch.stack([each.square().sum() for each in gradients]).sum()
         dist.all_reduce(squares)
         norm = squares.sqrt()
+        if not norm.isfinite():  # the same on all ranks
+            state.skip_step()
         nn.utils.clip_grads_with_norm_(model.parameters(), MAX_NORM, norm)
         state.metrics["grad_norm"] = norm
 

@@ -52,6 +52,14 @@ def test_stages_train_as_the_same_layers_on_one_rank(processes, whole, tmp_path)
                 assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
 
 
+def test_a_gradient_that_is_not_finite_makes_no_step_on_any_stage(processes, tmp_path):
+    script = Path(__file__).with_name("spoiled_pipeline.py")
+    for result in processes.run_ranks(2, script, tmp_path):
+        told = json.loads(result.stdout.splitlines()[-1])
+        assert told == {"iterations": 20, "steps": 18}
+    assert all(bool(each.isfinite().all()) for each in weights(tmp_path))
+
+
 @pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_killed_at_any_rank_it_continues_as_the_same_run(processes, whole, tmp_path, rank):
     command = (PIPELINE, "--directory", tmp_path, *SHORT)
