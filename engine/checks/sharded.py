@@ -124,9 +124,18 @@ def _mesh(parameter: Any) -> set[int]:
 
 
 def _check_shards(found: Iterable[Any]) -> None:
+    import torch
+
+    is_old = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 11)
     for module in found:
         for name, each in chain(module.named_parameters(), module.named_buffers()):
             if modules.is_spread(each):
+                if is_old and sum(not place.is_replicate() for place in each.placements) > 1:
+                    raise ValueError(
+                        f"the weight {name!r} is split along two dimensions of its mesh, as by "
+                        "tensor parallelism and fully_shard; torch before 2.11 puts such weights "
+                        f"together wrongly, and this is {torch.__version__}: install a newer one"
+                    )
                 try:
                     modules.box_of(each)
                 except ValueError as error:
@@ -169,7 +178,7 @@ def _check_averaged(
         if _gathers(by[id(each)], readers):
             continue
         sizes = zip(each.placements, each.device_mesh.shape, strict=True)
-        splits = sum(place.is_shard() and size > 1 for place, size in sizes)
+        splits = sum(not place.is_replicate() and size > 1 for place, size in sizes)
         if not readers <= _mesh(each):
             raise ValueError(
                 f"the parameter {name!r} is on the ranks {listed(_mesh(each))}, and the ranks "

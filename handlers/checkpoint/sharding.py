@@ -71,7 +71,12 @@ def _on_all(mesh: Any, placements: Sequence[Any]) -> tuple[Any, list[Any]]:
     """
     from torch.distributed.tensor.placement_types import Replicate
 
-    root = mesh._get_root_mesh()
+    if hasattr(mesh, "_get_root_mesh"):
+        root = mesh._get_root_mesh()
+    else:  # torch 2.9
+        from torch.distributed import device_mesh
+
+        root = device_mesh._mesh_resources.get_root_mesh(mesh)  # pyright: ignore
     own, names = mesh.mesh_dim_names or (), root.mesh_dim_names or ()
     if root is mesh or not own or [name for name in names if name in own] != [*own]:
         return mesh, list(placements)

@@ -107,6 +107,18 @@ def gradients_are_divided_by_the_number_of_ranks_that_read_different_data():
         for part in (net.up, net.down):
             fully_shard(part, mesh=mesh["data"]).set_gradient_divide_factor(factor)
         refused(fully_shard(net), message)
+    # Experts alone: both splits cut the same dimension.
+    mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "experts"))
+    net = parallelize_module(Net(), mesh["experts"], {"up": ColwiseParallel()})
+    fully_shard(net.up, mesh=mesh["data"])
+    refused(fully_shard(net), r"'up.weight' is split along 2 .*set_gradient_divide_factor\(4\)")
+
+
+def weights_in_two_splits_need_a_newer_torch():
+    net = sharded("tp")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "__version__", "2.10.0+cpu")
+        refused(net, r"'up.weight' is split along two dimensions .* and this is 2.10.0\+cpu")
 
 
 def shards_that_torch_would_not_cut_are_refused():
@@ -257,6 +269,7 @@ CHECKS = [
     a_part_that_is_not_sharded_is_refused,
     a_part_that_nothing_averages_is_refused,
     gradients_are_divided_by_the_number_of_ranks_that_read_different_data,
+    weights_in_two_splits_need_a_newer_torch,
     shards_that_torch_would_not_cut_are_refused,
     a_model_is_averaged_by_those_that_read_different_data,
     ranks_that_split_each_sample_deal_by_the_mesh_and_count_by_all_ranks,

@@ -44,4 +44,4 @@ def test_measurements_are_those_of_one_process(processes, count, way):
 
 @pytest.mark.slow
 def test_what_is_not_supported_is_an_error_before_the_first_iteration(processes):
-    check(processes, 4, "refusals_on_ranks.py", 15)
+    check(processes, 4, "refusals_on_ranks.py", 16)
