@@ -63,7 +63,8 @@ bench-here: .venv/bench-$(KEY)  ## measure the same on this machine, with the fi
 
 # Tests of the core that need no other library, each in an environment of its own, without .venv.
 CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \
-	tests/handlers/schedules tests/handlers/checkpoint/load
+	tests/handlers/schedules tests/handlers/checkpoint/load \
+	tests/distributed/checkpoints/test_sharded_checkpoints.py::test_a_sharded_run_resumes_to_the_same_bits
 
 lowest: .versions/lowest-$(KEY)  ## run tests of the core with the lowest versions that are declared
 	.versions/lowest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)

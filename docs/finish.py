@@ -8,7 +8,10 @@ from pathlib import Path
 TAG = re.compile(r"<[^>]*>")
 BUILT = re.compile(r"build/__editable__[^/<]*/camshaft/")
 """Where the editable install keeps the files of the package, which a reader knows without it."""
-GUIDE = re.compile(r"\bdocs/([\w/-]+)\.md\b")
+GUIDE = re.compile(r"(?<![\w/\"])docs/([\w/-]+)\.md\b")
+"""A page that a docstring names, and not a part of an address."""
+PROSE = re.compile(r"(<pre>.*?</pre>)", re.DOTALL)
+"""Splits a page into texts, and blocks of code at the odd places."""
 BLOCK = re.compile(r'(<div class="highlight"><pre><span></span>)<code>(.*?)</code>', re.DOTALL)
 PROMPT = re.compile(r'^(?:<span[^>]*></span>)*<span class="gp">(?:\$|&gt;&gt;&gt;|\.\.\.) ?</span>')
 TITLE = re.compile(r"<h1[^>]*>(.*?)<a ", re.DOTALL)
@@ -41,9 +44,7 @@ def finish(site: Path) -> None:
 
         finished = BLOCK.sub(copied, BUILT.sub("", text))
         if page.parent.name == "reference":
-            paragraphs = re.split(r"(<pre>.*?</pre>)", finished, flags=re.DOTALL)
-            finished = "".join(
-                each if each.startswith("<pre>") else GUIDE.sub(link, each) for each in paragraphs
-            )
+            pieces = enumerate(PROSE.split(finished))
+            finished = "".join(each if n % 2 else GUIDE.sub(link, each) for n, each in pieces)
         if finished != text:
             page.write_text(finished)

@@ -123,6 +123,12 @@ def _mesh(parameter: Any) -> set[int]:
     return set(parameter.device_mesh.mesh.flatten().tolist())
 
 
+def _splits(parameter: Any) -> int:
+    """Along how many dimensions of its mesh a parameter is split, into more than one part."""
+    sizes = zip(parameter.placements, parameter.device_mesh.shape, strict=True)
+    return sum(not place.is_replicate() and size > 1 for place, size in sizes)
+
+
 def _check_shards(found: Iterable[Any]) -> None:
     import torch
 
@@ -130,11 +136,12 @@ def _check_shards(found: Iterable[Any]) -> None:
     for module in found:
         for name, each in chain(module.named_parameters(), module.named_buffers()):
             if modules.is_spread(each):
-                if is_old and sum(not place.is_replicate() for place in each.placements) > 1:
+                if is_old and _splits(each) > 1:
                     raise ValueError(
                         f"the weight {name!r} is split along two dimensions of its mesh, as by "
-                        "tensor parallelism and fully_shard; torch before 2.11 puts such weights "
-                        f"together wrongly, and this is {torch.__version__}: install a newer one"
+                        "tensor parallelism and fully_shard; that needs torch 2.11, since torch "
+                        "2.9 puts uneven shards of this kind together in the wrong order, and this "
+                        f"is {torch.__version__}"
                     )
                 try:
                     modules.box_of(each)
@@ -177,15 +184,13 @@ def _check_averaged(
             )
         if _gathers(by[id(each)], readers):
             continue
-        sizes = zip(each.placements, each.device_mesh.shape, strict=True)
-        splits = sum(not place.is_replicate() and size > 1 for place, size in sizes)
         if not readers <= _mesh(each):
             raise ValueError(
                 f"the parameter {name!r} is on the ranks {listed(_mesh(each))}, and the ranks "
                 f"{listed(readers)} read different data, so its gradient is no mean over all of "
                 f"it: {SAY}"
             )
-        if splits > 1 and readers >= _mesh(each):
+        if (splits := _splits(each)) > 1 and readers >= _mesh(each):
             raise ValueError(
                 f"the parameter {name!r} is split along {splits} dimensions of its mesh, and all "
                 f"ranks of the mesh read different data: {SAY}; or, if its ranks get each other's "

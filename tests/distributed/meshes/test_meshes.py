@@ -61,7 +61,7 @@ def check_close(found, wanted):
     assert found.keys() == wanted.keys()
     for name, each in found.items():
         close = torch.tensor(each), torch.tensor(wanted[name])
-        torch.testing.assert_close(*close, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(*close, rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(
