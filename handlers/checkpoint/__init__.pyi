@@ -1,4 +1,5 @@
 from .checkpoint import Checkpoint as Checkpoint
+from .directory import LOGS as LOGS
 from .directory import NAME as NAME
 from .directory import Checkpoints as Checkpoints
 from .directory import Claims as Claims
@@ -8,7 +9,10 @@ from .directory import NoCheckpointError as NoCheckpointError
 from .directory import Saved as Saved
 from .directory import StoredTensor as StoredTensor
 from .directory import checkpoints as checkpoints
+from .directory import has_checksums as has_checksums
 from .directory import is_checkpoint as is_checkpoint
+from .directory import is_log as is_log
+from .directory import logs_in as logs_in
 from .directory import look as look
 from .directory import need_space as need_space
 from .directory import saved_at as saved_at

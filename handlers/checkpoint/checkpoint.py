@@ -17,7 +17,14 @@ from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .export import Export
 from .format import Keep, latest
 from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
-from .local import Local, LocalRecorder, bring_newest, refuse_other_run
+from .local import (
+    Hosts,
+    Local,
+    LocalRecorder,
+    ObjectStore,
+    bring_newest,
+    refuse_other_run,
+)
 from .save import (
     Buffers,
     CheckpointMemory,
@@ -68,13 +75,15 @@ class Checkpoint(EvaluatesSaved):
 
     Args:
         directory: Where to write this run's checkpoints: on a disk or a mounted file system, for
-            one run at a time. Several ranks need one that all of them see.
+            one run at a time. Several ranks need one that all of them see, or `local=True`.
         when: When to save. `state.save("why")` saves too.
         keep: Which to keep: `latest(2) | best(1, "val/loss") | every(10_000)`. The newest one
             always stays, and so do the one that `resume` names by its path and any with files that
             Camshaft did not write.
         local: `Local("/nvme/run", when=...)` to save to a disk of each host too, more often:
-            docs/guides/local-disks.md. `resume=True` takes the newest checkpoint of all.
+            docs/guides/local-disks.md. `resume=True` takes the newest checkpoint of all. True if
+            the directory itself is on a disk of each host, since the hosts share none: each host
+            writes the files of its own ranks and sends a copy to the next host.
         resume: True or `"latest"` to resume from the newest good checkpoint, or to start if the
             directory holds none; `"best"` for the best one by the claim in `keep`; the path of one
             checkpoint to resume from no other. A run of a given state loads nothing. Of several
@@ -105,7 +114,8 @@ class Checkpoint(EvaluatesSaved):
         TypeError: `keep` is not made of `latest`, `best` and `every`, or `override` or `reset` is
             no list.
         ValueError: `resume="best"` without exactly one `best(...)` in `keep`, `start_over` together
-            with `resume`, or a directory that is the address of an object store.
+            with `resume`, a directory that is the address of an object store, or `local=True`
+            together with `resume="best"` or a path.
         FileNotFoundError: `resume` is a path that does not exist.
 
     >>> Checkpoint("runs/digits", resume="best")
@@ -118,7 +128,7 @@ class Checkpoint(EvaluatesSaved):
     _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(2)
-    local: Local | None = None
+    local: Local | bool | None = None
     resume: bool | str | Path | None = None
     override: Sequence[str] = ()
     reset: Sequence[str] = ()
@@ -142,16 +152,36 @@ class Checkpoint(EvaluatesSaved):
                 f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
                 "'latest', 'best', or the path of one checkpoint"
             )
-        if not isinstance(self.local, Local | None):
-            raise TypeError(f"local={self.local!r}: needs Local('/a/disk/of/each/host', when=...)")
-        if self.local and Path(self.local.directory).resolve() == Path(self.directory).resolve():
-            raise ValueError(
-                f"Checkpoint({str(self.directory)!r}, local=Local(...)) names one directory twice: "
-                "local= needs another one, on a disk of each host"
-            )
+        self._check_local()
         for word, names in (("override", self.override), ("reset", self.reset)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):
                 raise TypeError(f"{word}={names!r}: needs a list of names, such as ['optimizer']")
+
+    def _check_local(self) -> None:
+        if not isinstance(self.local, Local | bool | None):
+            raise TypeError(
+                f"local={self.local!r}: needs Local('/a/disk/of/each/host', when=...); or True if "
+                "the directory itself is on a disk of each host"
+            )
+        if self.has_own_disks and self.resume not in (True, False, None, "latest"):
+            raise ValueError(
+                f"local=True and resume={str(self.resume)!r}: hosts that share no directory resume "
+                "from the newest checkpoint alone, with resume=True; to begin from another one, "
+                "copy it to a directory that all hosts share, or to each host"
+            )
+        if not isinstance(self.local, Local):
+            return
+        if Path(self.local.directory).resolve() == Path(self.directory).resolve():
+            raise ValueError(
+                f"Checkpoint({str(self.directory)!r}, local=Local(...)) names one directory twice: "
+                "local= needs another one, on a disk of each host; or local=True if the hosts "
+                "share none"
+            )
+
+    @property
+    def has_own_disks(self) -> bool:
+        """True if the directory is on a disk of each host, and the hosts share none."""
+        return self.local is True
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock and load before the run, ask for saves by the trigger, and save when asked."""
@@ -160,7 +190,7 @@ class Checkpoint(EvaluatesSaved):
         engine.on(Events.LOADING)(self.begin)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
-        if self.local is not None:
+        if isinstance(self.local, Local):
             engine.on(self.local.when, stage=Stage.REPORT)(self.local.ask)
         # Before all other handlers of CLOSED, so that they can read the last checkpoint.
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
@@ -176,6 +206,23 @@ class Checkpoint(EvaluatesSaved):
             self._recorder(state).open()
         if (local := self._recorder(state).local) is not None:
             local.open()
+
+    def copy_to(self, state: State[Any, Any], store: ObjectStore) -> Hosts:
+        """Let hosts that share no directory copy their files to a store; return the hosts.
+
+        Raises:
+            ValueError: They copy to another store already.
+        """
+        recorder = self._recorder(state)
+        assert isinstance(recorder, LocalRecorder)
+        recorder.open()
+        if recorder.store not in (None, store):
+            raise ValueError(
+                f"Checkpoint({str(self.directory)!r}, local=True): needs one Mirror in its engine, "
+                "and there are several"
+            )
+        recorder.store = store
+        return recorder.hosts
 
     def begin(self, state: State[Any, Any]) -> None:
         """Note the script's settings, then resume, or check that the directory is new.
@@ -214,7 +261,9 @@ class Checkpoint(EvaluatesSaved):
             if not self.load(state):
                 for each in others:
                     if not each.start_over:
-                        refuse_to_mix(each.directory)
+                        each.refuse_to_mix(state)
+        elif self.has_own_disks:
+            pass  # `_begin_local` has looked at the directories of all hosts
         elif self.start_over:
             start_over(self.directory)
         elif not any(each.resume for each in others):  # one that resumes checks this directory
@@ -222,14 +271,32 @@ class Checkpoint(EvaluatesSaved):
         memory = state.recall(self, CheckpointMemory)
         memory.override, memory.reset = list(self.override), list(self.reset)
 
+    def refuse_to_mix(self, state: State[Any, Any]) -> None:
+        """Refuse a new run beside the checkpoints of an earlier one."""
+        recorder = self._recorder(state)
+        if isinstance(recorder, LocalRecorder):
+            recorder.open()
+            refuse_other_run(recorder.directory, recorder.hosts)
+        else:
+            refuse_to_mix(self.directory)
+
     def _begin_local(self, state: State[Any, Any]) -> None:
         """Bring the newest checkpoint of the hosts' disks, and give the run its name."""
         recorder = self._recorder(state)
-        if (local := recorder.local) is None:
+        local = recorder if isinstance(recorder, LocalRecorder) else recorder.local
+        if local is None:
+            return
+        is_beside = not (self.resume or self.start_over)
+        is_beside = is_beside and any(each.resume for each in self._others(state))
+        if isinstance(recorder, LocalRecorder) and (is_beside or not state.is_new):
+            recorder.carry_on()
             return
         goes_on = state.is_new and self.resume in (True, "latest")
         if state.is_new and not self.resume and not self.start_over:
             refuse_other_run(local.directory, local.hosts)
+        if isinstance(recorder, LocalRecorder):
+            recorder.begin(is_wanted=goes_on, is_anew=self.start_over)
+            return
         run, starts = bring_newest(
             recorder.directory, local.directory, local.hosts, self.keep, is_wanted=goes_on
         )
@@ -304,8 +371,11 @@ class Checkpoint(EvaluatesSaved):
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        once = ReadOnce()
-        path, broken = chosen(self._choose, once.verify)
+        once, recorder = ReadOnce(), self._recorder(state)
+        if isinstance(recorder, LocalRecorder):
+            path, broken = recorder.goes_on(), list[str]()
+        else:
+            path, broken = chosen(self._choose, once.verify)
         if path is None:
             return False
         name = state.engine.name_of(self)
@@ -315,7 +385,7 @@ class Checkpoint(EvaluatesSaved):
         if memory.buckets:
             arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
-            self._recorder(state).go_on_from(path)
+            recorder.go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
         return True
 
@@ -349,9 +419,11 @@ class Checkpoint(EvaluatesSaved):
 
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
+            if self.has_own_disks:
+                return LocalRecorder(self, background=self.background)
             recorder = Recorder(self, background=self.background)
             recorder.spared = self._path and self._path.resolve()
-            if self.local is not None:
+            if isinstance(self.local, Local):
                 recorder.local = LocalRecorder(self.local, background=self.background)
             return recorder
 

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from shutil import copytree, rmtree
+from shutil import copyfileobj, copytree, rmtree
 from typing import Any, BinaryIO
 from uuid import uuid4
 
@@ -146,6 +146,18 @@ def shared(path: Path, name: Path, pieces: Iterable[memoryview]) -> bool:
             name.unlink()
         return False
     return True
+
+
+def named_again(path: Path, name: Path) -> None:
+    """Give a file that never changes a second name; where there are none, it is copied."""
+    try:
+        os.link(path, name, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        with regular(path) as file, created(name) as copy:
+            copyfileobj(file, copy)
+        synchronise(name)
 
 
 def _holds(file: BufferedReader, pieces: Iterable[memoryview]) -> bool:

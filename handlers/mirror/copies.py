@@ -9,10 +9,7 @@ neither of them, or a manifest that cannot be read: these are damage.
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterable
 from contextlib import suppress
-from fnmatch import fnmatchcase
 
 from ..checkpoint import MANIFEST, NAME, Manifest
 from ..files import NotRegularError, budget
@@ -24,8 +21,6 @@ DRAFT = "manifest.draft"
 """A manifest whose files are not all there, because they are being copied or removed."""
 RUN = "RUN"
 """Holds the name of the run, in the store and in its directory."""
-PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
-"""The names of folders and files that may be fetched: not hidden, and not a way out."""
 
 
 def store_place_of(manifest: Manifest) -> str:
@@ -36,18 +31,6 @@ def store_place_of(manifest: Manifest) -> str:
     """
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
     return f"iteration-{manifest.iteration:010d}.{int(digest[:8], 16)}"
-
-
-def is_log(name: str, patterns: Iterable[str]) -> bool:
-    """True if the patterns mean this name, and it lies where a run writes logs.
-
-    >>> is_log("val/rows.jsonl", ["*.jsonl"]), is_log("../rows.jsonl", ["*.jsonl"])
-    (True, False)
-    """
-    names = name.split("/")
-    plain = all(map(PLAIN.fullmatch, names))
-    of_checkpoints = any(NAME.fullmatch(each) or each.startswith("earlier.") for each in names)
-    return plain and not of_checkpoints and any(fnmatchcase(name, each) for each in patterns)
 
 
 class Copies(dict[str, Manifest]):

@@ -18,8 +18,18 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
+from ..checkpoint import BrokenCheckpoint, Manifest, is_log
 from .copies import Copies
-from .fetching import StoreError, again, take_over
+from .fetching import (
+    StoreError,
+    again,
+    fetch_files,
+    fetch_logs,
+    join,
+    refuse_broken,
+    take_over,
+)
+from .hosts import Host, HostUploader
 from .store import Store, shown
 from .uploader import Uploader
 
@@ -27,7 +37,7 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 LONGEST_WAIT = 300.0
 """The most seconds between two attempts while the store fails."""
-ERRORS = (FileExistsError, BlockingIOError, StoreError, ValueError, OSError)
+ERRORS = (FileExistsError, BlockingIOError, StoreError, BrokenCheckpoint, ValueError, OSError)
 """By name: the errors that the training may be asked to raise."""
 
 
@@ -43,16 +53,26 @@ def main() -> None:
     store = None
     try:
         store = Store(settings["url"], settings["options"])
-        if settings["fresh"]:
+        found: dict[str, Any] = {}
+        if settings["fresh"] and settings["hosts"] is None:
             fetch_newer(store, settings)
-        tell(ready=True)
+        elif settings["fresh"] and 0 in settings["hosts"]["here"]:
+            found = look_for(store, settings)
+        tell(ready=True, **found)
         Copying(store, settings).run()
     except BaseException as error:
-        kind = next((each for each in ERRORS if isinstance(error, each)), None)
-        text = str(error) if kind else type(error).__name__
-        text = store.without_secrets(text) if store else shown(text)
-        tell(error=(kind or OSError).__name__, text=text)
+        tell(**said_of(error, store))
     os._exit(0)  # threads of the store's library are not waited for
+
+
+def said_of(error: BaseException, store: Store | None) -> dict[str, str]:
+    """The message about an error that the training is asked to raise."""
+    kind = next((each for each in ERRORS if isinstance(error, each)), None)
+    text = str(error) if kind else type(error).__name__
+    if isinstance(error, BrokenCheckpoint):
+        text = error.reason
+    text = store.without_secrets(text) if store else shown(text)
+    return {"error": (kind or OSError).__name__, "text": text}
 
 
 def end_with(parent: int) -> None:
@@ -68,16 +88,43 @@ def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
     Raises:
         FileExistsError: The run is a new one, and the store holds another.
     """
+    copies = copies_in(store, settings)
+    is_new = not settings["resume"]
+    take_over(store, Path(settings["directory"]), settings["logs"], copies, is_new=is_new)
+
+
+def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
+    """The manifests and logs in the store, for hosts that share no directory.
+
+    Raises:
+        FileExistsError: The run is a new one, and the store holds another.
+        ValueError: The store holds checkpoints, and all are broken.
+    """
+    copies = copies_in(store, settings)
+    directory, is_new = Path(settings["directory"]), not settings["resume"]
+    run = join(store, directory, copies, is_new=is_new, is_named=False)
+    if not is_new:
+        refuse_broken(store, directory, copies)
+    logs = {n: size for n, size in copies.sizes.items() if is_log(n, settings["logs"])}
+    found = [each.to_json() for _, each in copies.in_order()]
+    return {"found": found, "logs": logs, "run": run}
+
+
+def copies_in(store: Store, settings: dict[str, Any]) -> Copies:
+    """What the store holds.
+
+    Raises:
+        FileExistsError: The run is a new one, and the store holds another.
+    """
     tell(asking=True)
     copies = again(store, Copies)
     tell(answered=True)
-    is_new = not settings["resume"]
-    if is_new and copies.is_used:
+    if copies.is_used and not settings["resume"]:
         raise FileExistsError(
             f"{store.url} holds checkpoints of an earlier run; pass resume=True to Checkpoint "
             "to go on with it, or choose another address for a new run"
         )
-    take_over(store, Path(settings["directory"]), settings["logs"], copies, is_new=is_new)
+    return copies
 
 
 class Copying:
@@ -85,7 +132,9 @@ class Copying:
 
     def __init__(self, store: Store, settings: dict[str, Any]) -> None:
         self._store, self._interval = store, settings["interval"]
-        self._uploader = Uploader(store, Path(settings["directory"]), settings["logs"])
+        where = store, Path(settings["directory"]), settings["logs"]
+        hosts = settings["hosts"]
+        self._uploader = HostUploader.of(*where, Host(**hosts)) if hosts else Uploader(*where)
         self._go, self._finish = Event(), Event()
         self._failures = int(settings["failing"])
 
@@ -101,12 +150,31 @@ class Copying:
     def _listen(self) -> None:
         """Read the training's messages; end when the training ends."""
         for line in sys.stdin:
+            if line.startswith("{"):
+                self._obey(json.loads(line))
+                continue
             self._go.set()
             if line.strip() == "finish":
                 self._finish.set()
                 with suppress(RuntimeError):  # the other thread has just noted a copy
                     tell(behind=self._uploader.behind())
         os._exit(1)
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        """Copy a checkpoint, or fetch files of one before the run begins."""
+        if "copy" in order and isinstance(self._uploader, HostUploader):
+            self._uploader.order(order["copy"], order["manifest"])
+            return
+        folder = Path(order["fetch"])
+        try:
+            if "manifest" in order:
+                manifest = Manifest.of_json(order["manifest"])
+                fetch_files(self._store, manifest, order["names"], folder)
+            else:
+                fetch_logs(self._store, folder, order["names"])
+            tell(fetched=True)
+        except Exception as error:
+            tell(fetched=False, **said_of(error, self._store))
 
     def _copy(self) -> bool:
         """Copy new files, and wait a while; True if everything is copied."""
@@ -127,7 +195,7 @@ class Copying:
             if self._failures:
                 logger.warning("%s takes copies again", store.url)
             self._failures = 0
-        tell(behind=self._uploader.behind())
+        tell(behind=self._uploader.behind(), finished=self._uploader.finished)
         if not more:
             self._wait()
         return not more and not self._failures

@@ -6,17 +6,20 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
 from ..checkpoint import (
+    LOGS,
     MANIFEST,
     BrokenCheckpoint,
     Manifest,
     checkpoints,
+    has_checksums,
+    is_log,
     look,
     need_space,
     saved_at,
@@ -36,13 +39,11 @@ from ..files import (
     size_of,
     synchronise,
 )
-from .copies import RUN, Copies, is_log
+from .copies import RUN, Copies, store_place_of
 from .store import ODD, SMALL, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
-"""The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""
 WAITS = (1.0, 2.0, 4.0)
 """Seconds before each further attempt to read from the store."""
 ENOUGH = 30.0
@@ -112,10 +113,19 @@ def take_over(
         return _fetch_newest(store, directory, logs, copies)
 
 
-def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False) -> str:
+def join(
+    store: Store,
+    directory: Path,
+    copies: Copies,
+    *,
+    is_new: bool = False,
+    is_named: bool = True,
+) -> str:
     """Check that the directory and the store hold the same run; note and return the run's name.
 
-    If the store has no checkpoints, that is the directory's run, or a new one.
+    If the store has no checkpoints, that is the directory's run, or a new one. A directory whose
+    run is not noted holds another one, unless `is_named` is false: of hosts that share none, only
+    the first one notes it, and which one that is may change.
 
     Raises:
         FileExistsError: The directory and the store hold different runs.
@@ -123,7 +133,7 @@ def join(store: Store, directory: Path, copies: Copies, *, is_new: bool = False)
     here = _run_at(directory)
     if copies.is_used:
         run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
-        if here != run and checkpoints(directory):
+        if here != run and (here or is_named) and checkpoints(directory):
             raise FileExistsError(
                 f"{store.url} holds the checkpoints of another run than {directory}; give this run "
                 "an address of its own"
@@ -173,25 +183,76 @@ def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies
         try:
             wanted = _logs_to_fetch(directory, logs, copies.sizes)
             need_space(directory, manifest.size + sum(wanted.values()))
-            for name in wanted:
-                with appearing(directory / name) as draft:
-                    _get(store, name, draft)
+            _get_logs(store, directory, wanted)
             found, reached = _receive(store, place, manifest, directory), manifest.iteration
             break
         except BrokenCheckpoint as error:
             broken[place] = error.reason
+    if not here and found is None:
+        _refuse(store, broken)
+    for place, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
+        if _iteration(place) >= reached:
+            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
+    _tell_of_halves(store, [each for each in copies.unfinished if _iteration(each) > reached])
+    return found
+
+
+def _refuse(store: Store, broken: Mapping[str, str]) -> None:
+    """Refuse a store of which no checkpoint is good, if it holds some."""
     newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
-    if broken and not here and found is None:
+    if broken:
         raise ValueError(
             f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
             "start it, give it another address:"
             + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
         )
-    for place, reason in newest_first:
-        if _iteration(place) >= reached:
-            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
-    _tell_of_halves(store, [each for each in copies.unfinished if _iteration(each) > reached])
-    return found
+
+
+def refuse_broken(store: Store, directory: Path, copies: Copies) -> None:
+    """Warn of broken and unfinished copies.
+
+    Raises:
+        ValueError: All are broken, and the directory holds no checkpoint.
+    """
+    if not copies and not checkpoints(directory):
+        _refuse(store, copies.broken)
+    for place, reason in sorted(copies.broken.items(), reverse=True)[:SHOWN]:
+        logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
+    _tell_of_halves(store, copies.unfinished)
+
+
+def fetch_logs(store: Store, directory: Path, names: Sequence[str]) -> None:
+    """Download logs, in the place of those that are there.
+
+    Raises:
+        OSError: The disk has too little space, or the store cannot be read.
+    """
+    sizes = store.sizes()
+    need_space(directory, sum(sizes.get(name, 0) for name in names))
+    for name in names:
+        make_directory_inside(directory, *name.split("/")[:-1])
+        refuse_odd(directory / name)
+    _get_logs(store, directory, names)
+
+
+def fetch_files(store: Store, manifest: Manifest, names: Iterable[str], folder: Path) -> None:
+    """Download files of a checkpoint to a folder, and compare their checksums.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged in the store.
+        StoreError: The store cannot be read.
+    """
+    place = store_place_of(manifest)
+    for name in names:
+        _get(store, f"{place}/{name}", folder / name)
+        if not has_checksums(folder / name, manifest.files[name]):
+            raise BrokenCheckpoint(f"{place}/{name} is damaged: its checksum is another one")
+
+
+def _get_logs(store: Store, directory: Path, names: Iterable[str]) -> None:
+    for name in names:
+        with appearing(directory / name) as draft:
+            _get(store, name, draft)
 
 
 def _iteration(place: str) -> int:

@@ -8,15 +8,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ..checkpoint import Checkpoint
+from ..checkpoint import LOGS, Checkpoint
 from ..journal import Journal
-from .fetching import LOGS
 from .process import Copier
 from .store import check_address, local_path, protocol_of, shown
 
 logger: logging.Logger = logging.getLogger("camshaft")
+
+GRACE = 4.0
+"""Seconds for which a run on several hosts that has failed waits for their copies."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,6 +33,9 @@ class Mirror:
     Before `Checkpoint(..., resume=True)` loads, the newest good checkpoint of the store and the
     logs are fetched, unless the directory has them: a machine with an empty disk goes on. What the
     claims of `keep` no longer want, and the disk does not have, is removed from the store.
+
+    With `Checkpoint(local=True)`, whose hosts share no directory, each host copies the files of its
+    own ranks, and rank 0 the manifest when all have.
 
     A store that fails does not end the run: a warning tells when it begins to fail, a line when it
     is good again, and another one at the end what it lacks.
@@ -105,10 +111,16 @@ class Mirror:
             ValueError: There is no `Checkpoint`, the address lies in its directory, or all
                 checkpoints in the store are broken.
         """
+        saves, copier = self._checkpoint(state.engine), self._copier(state)
+        is_here, hosts = ranks.rank() == 0, None
+        if saves.has_own_disks:
+            found = saves.copy_to(state, copier)
+            hosts = {"firsts": found.firsts, "here": found.members, "ranks": found.size}
+            hosts |= {"writer": ranks.from_first(uuid4().hex)}
+            is_here = found.is_first_here
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
-            if ranks.rank() == 0:
-                settings = {**self._settings(state.engine), "fresh": state.is_new}
-                self._copier(state).start(settings)
+            if is_here:
+                copier.start({**self._settings(saves), "fresh": state.is_new, "hosts": hosts})
 
     def go(self, state: State[Any, Any]) -> None:
         """Begin to copy: by now the logs of an earlier run are moved aside."""
@@ -125,7 +137,9 @@ class Mirror:
         copier = self._copier(state)
         if not copier.is_started:
             return
-        behind = copier.finish(self.wait)
+        # Hosts copy together, and after an error others may be gone.
+        is_alone = state.error is not None and self._checkpoint(state.engine).has_own_disks
+        behind = copier.finish(min(self.wait, GRACE) if is_alone else self.wait)
         self._note_warnings(state, copier)
         if behind:
             logger.warning(
@@ -148,14 +162,17 @@ class Mirror:
     def _copier(self, state: State[Any, Any]) -> Copier:
         return state.recall(self, Copier, saved=False)
 
-    def _settings(self, engine: Engine[Any, Any]) -> dict[str, Any]:
+    def _checkpoint(self, engine: Engine[Any, Any]) -> Checkpoint:
         found = [each for each in engine.handlers.values() if isinstance(each, Checkpoint)]
         if len(found) != 1:
             raise ValueError(
                 f"{self!r}: needs one Checkpoint in its engine, whose directory it copies; there "
                 f"are {len(found)}"
             )
-        place, directory = local_path(self.url), Path(found[0].directory).resolve()
+        return found[0]
+
+    def _settings(self, saves: Checkpoint) -> dict[str, Any]:
+        place, directory = local_path(self.url), Path(saves.directory).resolve()
         if place is not None and place.is_relative_to(directory):
             where = "the" if place == directory else "inside the"
             raise ValueError(
@@ -166,10 +183,10 @@ class Mirror:
             "url": self.url,
             "shown": shown(self.url),
             "options": dict(self.options),
-            "directory": str(Path(found[0].directory).absolute()),
+            "directory": str(Path(saves.directory).absolute()),
             "logs": list(self.logs),
             "interval": self.interval,
             "wait": self.wait,
-            "resume": bool(found[0].resume),
+            "resume": bool(saves.resume),
             "failing": False,
         }

@@ -56,13 +56,17 @@ class Store:
         core = import_module("fsspec.core")
         self._files, self._root = core.url_to_fs(url, **options, skip_instance_cache=True)
 
-    def sizes(self) -> dict[str, int]:
-        """All names with their sizes in bytes, or ODD; a store's listing may be out of date."""
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """All names, or those in a folder, with their sizes in bytes, or ODD.
+
+        A store's listing may be out of date.
+        """
         self._files.invalidate_cache()
+        place = self._path(folder) if folder else self._root
         if self._has_folders:  # `find` would report an unreadable folder as empty
-            found = dict(self._walk(self._root))
+            found = dict(self._walk(place))
         else:
-            found = self._files.find(self._root, detail=True)
+            found = self._files.find(place, detail=True)
         return {path[len(self._root) :].lstrip("/"): _size(found[path]) for path in found}
 
     def _walk(self, path: str) -> Iterator[tuple[str, Any]]:
@@ -96,6 +100,11 @@ class Store:
         if len(content) > most:
             raise ValueError(f"{name} has more than {most:,} bytes")
         return content
+
+    def has(self, name: str) -> bool:
+        """True if there is such an object."""
+        self._files.invalidate_cache()
+        return bool(self._files.isfile(self._path(name)))
 
     def get(self, name: str, path: Path) -> None:
         """Download an object to a file here; the library requests several parts at a time."""

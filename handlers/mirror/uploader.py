@@ -5,14 +5,15 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import ClassVar
 from uuid import uuid4
 
-from ..checkpoint import MANIFEST, NAME, Checksums, Saved, checkpoints, keep_of, scratch
+from ..checkpoint import MANIFEST, Checksums, Saved, checkpoints, keep_of, logs_in, scratch
 from ..files import regular
-from .copies import DRAFT, RUN, Copies, is_log, store_place_of
+from .copies import DRAFT, RUN, Copies, store_place_of
 from .fetching import join
 from .store import DRAFT as FILE_DRAFT
 from .store import DamagedError, Store
@@ -35,6 +36,9 @@ class Uploader:
     its files, put after the others were compared with what the store gives back. A log is copied
     once, and again when it has changed; the new copy replaces the earlier one at once.
     """
+
+    is_named: ClassVar[bool] = True
+    """False if the directory need not name its run: see `join`."""
 
     def __init__(self, store: Store, directory: Path, logs: list[str]) -> None:
         self.store: Store = store
@@ -59,7 +63,8 @@ class Uploader:
         if not is_first:
             self._check_alone()
         copies = Copies(self.store)
-        self.store.note(RUN, join(self.store, self.directory, copies))
+        run = join(self.store, self.directory, copies, is_named=self.is_named)
+        self.store.note(RUN, run)
         if is_first:
             self.store.note(WRITER, self._name)
             copies.drop_halves()
@@ -100,6 +105,11 @@ class Uploader:
         """True if there is a checkpoint to copy."""
         return bool(self._missing())
 
+    @property
+    def finished(self) -> int:
+        """How many orders to copy are carried out, if all are: hosts together are given orders."""
+        return 0
+
     def behind(self) -> str:
         """A report on files that the store lacks; empty if it has all."""
         missing, logs = self._missing(), self._changed_logs()
@@ -124,13 +134,11 @@ class Uploader:
     def _upload(self, saved: Saved, copies: Copies) -> None:
         place, manifest = store_place_of(saved.manifest), saved.manifest.to_json().encode()
         try:
-            with _kept(saved) as folder:  # a run that saves often drops it soon
+            with self._kept(saved) as folder:  # a run that saves often drops it soon
                 self._check_alone()
                 self._copy_logs()
                 self.store.put_small(f"{place}/{DRAFT}", manifest)
-                for name, sums in saved.manifest.files.items():
-                    if f"{place}/{name}" not in self._verified:
-                        self._put(f"{place}/{name}", folder / name, sums)
+                self._put_files(place, saved.manifest.files, folder)
         except (GoneError, DamagedError) as error:
             self._passed_over.add(place)
             if isinstance(error, DamagedError):
@@ -146,6 +154,15 @@ class Uploader:
         self._verified.clear()
         self.store.remove(f"{place}/{DRAFT}")
         logger.info("copied %s to %s/%s", saved.path, self.store.url, place)
+
+    def _kept(self, saved: Saved) -> AbstractContextManager[Path]:
+        """A folder in which the files of a checkpoint stay while they are copied."""
+        return linked(saved)
+
+    def _put_files(self, place: str, files: Mapping[str, Checksums], folder: Path) -> None:
+        for name, sums in files.items():
+            if f"{place}/{name}" not in self._verified:
+                self._put(f"{place}/{name}", folder / name, sums)
 
     def _put(self, name: str, path: Path, sums: Checksums) -> None:
         """Copy a file of a checkpoint, and compare it with its checksums on the way."""
@@ -193,13 +210,13 @@ class Uploader:
         """The names of the logs that have changed since they were copied."""
         return sorted(
             name
-            for name in _logs_in(self.directory, self._patterns)
+            for name in logs_in(self.directory, self._patterns)
             if name not in self._copied or self._copied[name] != _sign(self.directory / name)
         )
 
 
 @contextmanager
-def _kept(saved: Saved) -> Generator[Path, None, None]:
+def linked(saved: Saved) -> Generator[Path, None, None]:
     """A folder with the checkpoint's files, which stay there if the run drops the checkpoint.
 
     The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
@@ -219,16 +236,6 @@ def _kept(saved: Saved) -> Generator[Path, None, None]:
             yield saved.path
             return
         yield folder
-
-
-def _logs_in(directory: Path, patterns: list[str]) -> Iterator[str]:
-    """The names of the logs in a directory and below; links to directories are not followed."""
-    for folder, inner, files in os.walk(directory):
-        inner[:] = [name for name in inner if not NAME.fullmatch(name)]
-        for file in files:
-            name = (Path(folder) / file).relative_to(directory).as_posix()
-            if is_log(name, patterns):
-                yield name
 
 
 def _sign(path: Path) -> tuple[int, int] | None:

@@ -54,6 +54,7 @@ class RayReport:
     Raises:
         ImportError: Ray is not installed, or too old to tell of preemption.
         TypeError: `checkpoint` is no `Checkpoint`.
+        ValueError: Its directory is on a disk of each host.
     """
 
     checkpoint: Checkpoint | None = None
@@ -66,6 +67,11 @@ class RayReport:
         if self.checkpoint is not None and not isinstance(self.checkpoint, Checkpoint):
             raise TypeError(
                 f"RayReport({self.checkpoint!r}): needs the Checkpoint handler of the engine"
+            )
+        if self.checkpoint is not None and self.checkpoint.has_own_disks:
+            raise ValueError(
+                "RayReport needs a Checkpoint whose directory all workers share: with local=True, "
+                "each host has the files of its own ranks alone"
             )
         if isinstance(self.metrics, str):
             raise TypeError(f"RayReport(metrics={self.metrics!r}): needs a list of names")

@@ -29,12 +29,14 @@ from .contents import (
 )
 from .dcp_directory import DCPDirectory, qualified
 from .files import DirectoryLock, need_space, remove_share, scratch, sweep_run
+from .logs import LOGS, is_log, logs_in
 from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .saved import NAME, Saved, encoded_objects, files_on_disk, saved_at
 from .verify import (
     Places,
     check_pieces,
     checksums_of,
+    has_checksums,
     problem_of,
     verify_files,
     verify_portion,
@@ -46,6 +48,7 @@ from .write import (
     condemned,
     drop,
     is_claimed,
+    note_latest,
     place_for,
     set_aside,
     telling_failures,
@@ -57,6 +60,7 @@ from .write import (
 
 __all__ = [
     "LATEST",
+    "LOGS",
     "NAME",
     "OF_RANK",
     "Checkpoints",
@@ -81,11 +85,15 @@ __all__ = [
     "drop",
     "encoded_objects",
     "files_on_disk",
+    "has_checksums",
     "is_checkpoint",
     "is_claimed",
+    "is_log",
+    "logs_in",
     "look",
     "need_space",
     "next_number",
+    "note_latest",
     "payload_of",
     "place_for",
     "problem_of",

@@ -206,6 +206,16 @@ class Places:
         ]
 
 
+def has_checksums(path: Path, expected: Checksums) -> bool:
+    """True if a file has these checksums.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is no regular file.
+    """
+    return checksums_of(path).folded(expected.chunk) == expected
+
+
 def checksums_of(
     path: Path, first: int = 0, last: int | None = None, into: Places | None = None
 ) -> Checksums:

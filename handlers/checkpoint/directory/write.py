@@ -106,6 +106,7 @@ def commit(
     found: Collection[Saved] | None = None,
     *,
     is_whole: bool = True,
+    place: Path | None = None,
 ) -> Saved:
     """Write the manifest of all ranks' files, and rename the directory to its final name.
 
@@ -119,13 +120,16 @@ def commit(
             and the old one stays under another name until it is dropped.
         found: The checkpoints of the directory, if they are known.
         is_whole: False if other hosts have some of the files, on disks of their own.
+        place: The path to give it, where nothing is yet; by default one named by the iteration.
 
     Raises:
         OSError: Writing failed; what the ranks have written is still there, for another attempt.
         UnreadableError: The written files cannot be read again.
     """
     is_new = not manifest.number
-    place, aside = place_for(directory, manifest.iteration, before)
+    aside: Path | None = None
+    if place is None:
+        place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
         number = manifest.number or next_number(directory, found)
@@ -194,10 +198,10 @@ def is_claimed(found: Collection[Saved], keep: Keep, manifest: Manifest) -> bool
     return new.number in keep.claimed([*(each.manifest for each in found), new])
 
 
-def set_aside(directory: Path) -> Path | None:
-    """Move all checkpoints, broken ones too, to a new directory inside; None if there are none."""
+def set_aside(directory: Path, but: Collection[Path] = ()) -> Path | None:
+    """Move checkpoints, broken ones too, to a new directory inside; None if there are none."""
     found, broken = scan(directory)
-    names = [*(each.path.name for each in reversed(found)), *broken]
+    names = [*(each.path.name for each in reversed(found) if each.path not in but), *broken]
     if not names:
         return None
     place = next(p for n in count(1) if not lexists(p := directory / f"earlier.{n}"))

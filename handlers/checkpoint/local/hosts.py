@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from zlib import crc32
 
 from ....engine import ranks
@@ -18,6 +19,9 @@ from ...files import beside, created, make_directory, regular, remove_path, sync
 from ..directory import checksums_of
 from ..format import PLAIN_NAME, Checksums, Manifest
 from ..save import Files, Team
+
+if TYPE_CHECKING:
+    from .logs import SentLogs
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -38,6 +42,10 @@ class Hosts(Team):
         self._copies = copies
         self.firsts: list[int] = [0]
         """The first rank of each host."""
+        self.members: list[int] = [0]
+        """The ranks of this host."""
+        self.logs: SentLogs | None = None
+        """The logs, of which the next host has copies too if no directory is shared."""
         self._first_here = 0
         self._to: int | None = None
         self._from: list[int] = []
@@ -71,6 +79,7 @@ class Hosts(Team):
                 probe.unlink()
         self._first_here = own
         self.firsts = sorted({*first_of})
+        self.members = [rank for rank, first in enumerate(first_of) if first == own]
         if self._copies and len(self.firsts) > 1:
             ranks.side_group()
             self._pair(first_of)
@@ -101,16 +110,25 @@ class Hosts(Team):
                 failure = failure or error
         if failure is not None:
             written = None
-        found = super().report(temporary, written, failure)
+        try:
+            found = super().report(temporary, written, failure)
+        except BaseException:
+            if self.logs is not None:
+                self.logs.forget()  # the next host may lack a part
+            if self.rank == 0:
+                self.tell(temporary, None, is_copied=False)
+            raise
         return {} if found is None and self.is_first_here else found
 
-    def tell(self, temporary: Path, manifest: Manifest) -> None:
-        """On rank 0: give the manifest to the first rank of each other host."""
-        for first in self.firsts[1:]:
-            ranks.leave(f"{temporary.name}-{first}", json.dumps(manifest.to_json()))
+    def tell(self, temporary: Path, manifest: Manifest | None, *, is_copied: bool) -> None:
+        """On rank 0: give the manifest to the first rank of each other host; None if it failed."""
+        text = json.dumps([manifest and manifest.to_json(), is_copied])
+        with suppress(OSError) if manifest is None else nullcontext():  # the error is raised anyway
+            for first in self.firsts[1:]:
+                ranks.leave(f"{temporary.name}-{first}", text)
 
-    def hear(self, temporary: Path) -> Manifest:
-        """The manifest that rank 0 has written.
+    def hear(self, temporary: Path) -> tuple[Manifest, bool]:
+        """The manifest that rank 0 has written, and whether all copy the checkpoint to a store.
 
         Raises:
             OSError: Rank 0 has written none.
@@ -118,7 +136,10 @@ class Hosts(Team):
         letters = ranks.collected(f"{temporary.name}-{self.rank}", 1, self._is_over)
         if not letters:
             raise OSError(f"rank 0 has not told that all ranks have written {temporary}")
-        return Manifest.of_json(json.loads(letters[0]))
+        text, is_copied = json.loads(letters[0])
+        if text is None:
+            raise OSError(f"rank 0 has not saved {temporary}; its own error says why")
+        return Manifest.of_json(text), is_copied
 
     def remove(self, temporary: Path, condemned: Collection[Path]) -> None:
         """Remove directories of this host."""
@@ -129,28 +150,57 @@ class Hosts(Team):
         """Send this rank's files while others' are received."""
         tag = crc32(temporary.name.encode()) >> 1  # what a failed save left behind is never read
         with ThreadPoolExecutor(1, "camshaft-copies") as pool:
-            sent = pool.submit(send_files, temporary, written, to, tag)
+            sent = pool.submit(self._send, temporary, written, to, tag)
             failures = []
             for source in self._from:
-                try:
-                    receive_files(temporary, source, tag)
-                except (OSError, ValueError) as error:
-                    failures.append(error)
+                receive: list[Callable[[int, int], None]] = [partial(receive_files, temporary)]
+                if self.logs is not None and source == 0:
+                    receive.insert(0, self.logs.receive)
+                for each in receive:
+                    try:
+                        each(source, tag)
+                    except (OSError, ValueError) as error:
+                        failures.append(error)
             sent.result()
         if failures:
             raise OSError(f"rank {self.rank} has no copy: {failures[0]}")
         synchronise(temporary)
 
+    def _send(self, temporary: Path, written: Files | None, to: int, tag: int) -> None:
+        if self.logs is not None and self.rank == 0:
+            self.logs.send(to, tag)
+        send_files(temporary, written, to, tag)
+
+
+def send_text(text: str, to: int, tag: int) -> None:
+    """Send a text, and before it its size."""
+    content = bytearray(text.encode())
+    ranks.send_beside(bytearray(len(content).to_bytes(8, "big", signed=True)), to, tag)
+    ranks.send_beside(content, to, tag)
+
+
+def receive_text(source: int, tag: int) -> bytes:
+    """Receive a text.
+
+    Raises:
+        OSError: The other rank could not write what it was to tell of.
+    """
+    announced = bytearray(8)
+    ranks.receive_beside(announced, source, tag)
+    size = int.from_bytes(announced, "big", signed=True)
+    if not 0 < size <= LARGEST:
+        raise OSError(f"rank {source} could not write its files")
+    text = bytearray(size)
+    ranks.receive_beside(text, source, tag)
+    return bytes(text)
+
 
 def send_files(folder: Path, files: Files | None, to: int, tag: int) -> None:
     """Send files to a rank of another host; None if there are none because of a failure."""
-    listed = {} if files is None else {name: asdict(each) for name, each in files.items()}
-    text = bytearray(json.dumps(listed).encode())
-    size = FAILED if files is None else len(text)
-    ranks.send_beside(bytearray(size.to_bytes(8, "big", signed=True)), to, tag)
     if files is None:
+        ranks.send_beside(bytearray(FAILED.to_bytes(8, "big", signed=True)), to, tag)
         return
-    ranks.send_beside(text, to, tag)
+    send_text(json.dumps({name: asdict(each) for name, each in files.items()}), to, tag)
     for name, sums in files.items():
         with regular(folder / name) as file:
             for begin in range(0, sums.size, PIECE):
@@ -168,14 +218,8 @@ def receive_files(folder: Path, source: int, tag: int) -> None:
         OSError: The files were not sent, or cannot be written.
         ValueError: The files are damaged.
     """
-    announced = bytearray(8)
-    ranks.receive_beside(announced, source, tag)
-    size = int.from_bytes(announced, "big", signed=True)
-    if not 0 < size <= LARGEST:
-        raise OSError(f"rank {source} could not write its files")
-    text = bytearray(size)
-    ranks.receive_beside(text, source, tag)
-    files = {str(name): Checksums(**each) for name, each in tree_of(bytes(text)).items()}
+    text = receive_text(source, tag)
+    files = {str(name): Checksums(**each) for name, each in tree_of(text).items()}
     failure: OSError | None = None
     for name, sums in files.items():
         if not PLAIN_NAME.fullmatch(name):

@@ -18,10 +18,10 @@ from ..directory import (
     Checkpoints,
     Saved,
     Verify,
-    checksums_of,
     chosen,
     commit,
     drop,
+    has_checksums,
     need_space,
     scan,
     set_aside,
@@ -37,6 +37,7 @@ class Held(NamedTuple):
 
     start: int
     iteration: int
+    number: int
     digest: str
     run: str
 
@@ -44,7 +45,7 @@ class Held(NamedTuple):
     def of(cls, manifest: Manifest) -> Held:
         """What tells a checkpoint from others, and which one is later."""
         digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
-        return cls(manifest.start, manifest.iteration, digest, manifest.run)
+        return cls(manifest.start, manifest.iteration, manifest.number, digest, manifest.run)
 
 
 def bring_newest(
@@ -70,10 +71,10 @@ def bring_newest(
             shared directory is empty.
     """
     with ranks.on_all_ranks(f"read {directory}"):
-        own = _own(directory) if hosts.is_first_here else {}
+        own = held_in(directory) if hosts.is_first_here else {}
     everywhere = sorted({each for found in ranks.gathered([*own]) for each in found}, reverse=True)
     reached = chosen(partial(_newest_shared, shared)) if everywhere else _latest(scan(shared)[0])
-    run = _run_of(everywhere, reached, directory, is_wanted)
+    run = run_of(everywhere, reached, directory, is_wanted)
     tried = [each for each in everywhere if each.run == run]
     starts = max((each.start for each in [*tried, *([reached] if reached else [])]), default=0)
     if is_wanted:
@@ -114,7 +115,7 @@ def _bring(
         if newest is not None and held[:2] <= newest[:2]:
             return None
         here = own.get(held)
-        holders = ranks.gathered(sorted(_good(here)) if here else [])
+        holders = ranks.gathered(sorted(good_files(here)) if here else [])
         manifests = ranks.gathered(here.manifest.to_json() if here else None)
         manifest = Manifest.of_json(next(filter(None, manifests)))
         by = {name: n for n, names in reversed([*enumerate(holders)]) for name in names}
@@ -123,12 +124,7 @@ def _bring(
             mine = [name for name in manifest.files if by[name] == ranks.rank()]
             _copy(here, mine, shared, replace(manifest, number=0, keep=repr(keep)))
             return held
-        if ranks.rank() == 0:
-            logger.warning(
-                "passed over, since no host of this start has all of it: the local checkpoint of "
-                "iteration %d: %d of %d files are missing or damaged, such as %s",
-                *(held.iteration, len(missing), len(manifest.files), missing[0]),
-            )
+        warn_of_part(held, manifest, missing)
     return None
 
 
@@ -164,23 +160,33 @@ def refuse_other_run(directory: Path, hosts: Hosts) -> None:
     """
     if ranks.any_rank(hosts.is_first_here and bool(scan(directory)[0])):
         raise FileExistsError(
-            f"Local({str(directory)!r}): a host holds checkpoints of an earlier run there; pass "
+            f"{str(directory)!r}: a host holds checkpoints of an earlier run there; pass "
             "resume=True to go on with it, start_over=True to move them aside, or choose another "
             "directory for a new run"
         )
 
 
-def _own(directory: Path) -> dict[Held, Saved]:
+def held_in(directory: Path) -> dict[Held, Saved]:
     """The checkpoints of which this host holds a part."""
     return {Held.of(each.manifest): each for each in scan(directory)[0]}
 
 
-def _good(saved: Saved) -> set[str]:
+def warn_of_part(held: Held, manifest: Manifest, missing: list[str]) -> None:
+    """Warn of a checkpoint that no start can put together; rank 0 does."""
+    if ranks.rank() == 0:
+        logger.warning(
+            "passed over, since no host of this start has all of it: the checkpoint of "
+            "iteration %d: %d of %d files are missing or damaged, such as %s",
+            *(held.iteration, len(missing), len(manifest.files), missing[0]),
+        )
+
+
+def good_files(saved: Saved) -> set[str]:
     """The files of a checkpoint that are here, with the right checksums."""
     found = set[str]()
     for name, expected in saved.manifest.files.items():
         with suppress(OSError, ValueError):
-            if checksums_of(saved.path / name).folded(expected.chunk) == expected:
+            if has_checksums(saved.path / name, expected):
                 found.add(name)
     return found
 
@@ -196,11 +202,11 @@ def _latest(found: Iterable[Saved]) -> Held | None:
     return next((Held.of(each.manifest) for each in reversed([*found])), None)
 
 
-def _run_of(everywhere: list[Held], newest: Held | None, directory: Path, is_wanted: bool) -> str:
+def run_of(everywhere: list[Held], newest: Held | None, directory: Path, is_wanted: bool) -> str:
     """The run that goes on: that of the shared directory, or the only one of the disks."""
     if newest is not None and newest.run:
         return newest.run
-    runs = sorted({each.run for each in everywhere})
+    runs = sorted({each.run for each in everywhere} - {""})
     if len(runs) > 1 and is_wanted:
         raise ValueError(
             f"the hosts hold checkpoints of {len(runs)} runs in {directory}, and nothing tells "

@@ -229,6 +229,11 @@ class Recorder:
             writer.start(save, partial(self._ask_again, state))
 
     @property
+    def keep(self) -> Keep:
+        """Which checkpoints are kept."""
+        return self.handler.keep
+
+    @property
     def under_way(self) -> Future[None] | None:
         """The save that is being written by a thread."""
         return self._writer.under_way
@@ -304,7 +309,7 @@ class Recorder:
         """The directories of checkpoints that no claim keeps, under hidden names."""
         try:
             found = self._remembered.scan()
-            return condemned(unclaimed(found, self.handler.keep, broken, self.spared))
+            return condemned(unclaimed(found, self.keep, broken, self.spared))
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
             return []

@@ -121,7 +121,8 @@ class Team:
             raise FileNotFoundError(
                 f"rank {listed} (first on {other}, in {theirs}) does not see what rank 0 writes on "
                 f"{host} in {place}: several ranks write one checkpoint together, so they need one "
-                "directory. Name a folder that all hosts share, by the same absolute path on each"
+                "directory. Name a folder that all hosts share, by the same absolute path on each; "
+                "if there is none, Checkpoint(local=True) writes to a disk of each host"
             )
 
     def temporary(self, iteration: int) -> Path:

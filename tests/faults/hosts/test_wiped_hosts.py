@@ -6,7 +6,7 @@ import random
 import shutil
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from itertools import count
 
 import pytest
@@ -16,6 +16,8 @@ TRIALS = int(os.environ.get("TRIALS", "25"))
 KINDS = ("host", "neighbours", "shared", "everything")
 """What is lost besides the host: nothing; the host that has the copy of its files; the shared
 directory; all disks and the shared directory, so that only the store is left."""
+OWN = ("host", "neighbours", "everything")
+"""The same where the hosts share no directory, and copy to the store by themselves."""
 
 
 class Disks:
@@ -82,7 +84,7 @@ def newest_whole(places):
     for path in (path for place in places for path in saved(place).values()):
         files = json.loads((path / "manifest.json").read_text())["files"]
         if all(any((place / path.name / name).is_file() for place in places) for name in files):
-            whole.append(int(path.name.split("-")[1]))
+            whole.append(int(path.stem.split("-")[1]))
     return max(whole)
 
 
@@ -100,9 +102,10 @@ def wait_for_moment(chance, disks, directory, victim, started, place):
     after = disks.of((victim + 1) % len(started), directory)
     name = f"rank-{victim:05d}"
     while not is_over():
-        if any(each.name.startswith(name) for each in after.glob(".tmp-*/*")):
-            time.sleep(chance.uniform(0, 0.004))
-            return "during a copy"
+        with suppress(FileNotFoundError):  # it is renamed while it is listed
+            if any(each.name.startswith(name) for each in after.glob(".tmp-*/*")):
+                time.sleep(chance.uniform(0, 0.004))
+                return "during a copy"
     return "too late"
 
 
@@ -128,13 +131,17 @@ def strike(chance, disks, victim, started):
     return results, ", cut off" * is_cut
 
 
-def trial(chance, disks, directory, alone, kind):
+def trial(chance, disks, directory, alone, kind, *, is_shared=True):
     """What happened, in words; None if the run was over too soon."""
     size, store = len(disks.hosts), directory.with_name("store")
     arguments = (*SLOWLY, f"--samples={2 * size}", f"--store=file://{store}")
+    arguments = arguments if is_shared else (*arguments, "--own-disks")
     victim = chance.randrange(size)
     started = disks.start(directory, *arguments)
-    place = {"host": disks.of(victim, directory), "neighbours": directory}.get(kind, store)
+    places = {"host": disks.of(victim, directory)}
+    if is_shared:
+        places["neighbours"] = directory
+    place = places.get(kind, store)
     moment = wait_for_moment(chance, disks, directory, victim, started, place)
     results, cut = strike(chance, disks, victim, started)
     if moment == "too late" or any(each.returncode == 0 for each in results):
@@ -143,7 +150,7 @@ def trial(chance, disks, directory, alone, kind):
     lost = {"host": [victim], "shared": [victim], "everything": range(size)}
     for number in lost.get(kind, (victim, (victim + 1) % size)):
         disks.wipe(number, directory)
-    if kind in ("shared", "everything"):
+    if kind in ("shared", "everything") and is_shared:
         shutil.rmtree(directory)
     if chance.random() < 0.3:  # at the next start, too, perhaps before it has gone on
         victim = chance.randrange(size)
@@ -168,8 +175,14 @@ def trial(chance, disks, directory, alone, kind):
     assert all(each.returncode == 0 for each in again), text
     assert outcome(directory, 0)["began"] == [expected], text
     assert all(same(directory, alone, rank) for rank in range(size)), text
-    if kind in ("host", "neighbours"):  # else the store may lack the last rows of the lost log
+    if kind == "host" or (kind == "neighbours" and is_shared):
+        # Else the store may lack the last rows of the lost log.
         assert outcome(directory, 0)["rows"] == outcome(alone, 0)["rows"], text
+    elif outcome(directory, 0)["rows"] != outcome(alone, 0)["rows"]:
+        moment += " (rows lost)"
+    for number in range(0 if is_shared else size):
+        left = [*disks.of(number, directory).rglob("*")]
+        assert not [each for each in left if ".tmp" in each.name or ".del" in each.name], left
     assert not [path for path in directory.rglob("*") if ".tmp" in path.name]
     origin = next((name for name in places if places[name] == expected and expected), "nowhere")
     return f"{kind} {moment}: from {origin}"
@@ -187,7 +200,10 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
     ],
     indirect=["hosts"],
 )
-def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(hosts, processes, tmp_path, trials):
+@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "own disks"])
+def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(
+    hosts, processes, tmp_path, trials, is_shared
+):
     chance, counts = random.Random(len(hosts)), Counter()
     alone = tmp_path / "alone/run"
     alone.parent.mkdir()
@@ -198,8 +214,9 @@ def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(hosts, processes
         for number in count():
             directory = tmp_path / f"{number}/run"
             directory.parent.mkdir()
-            kind = KINDS[sum(counts.values()) % len(KINDS)]
-            if found := trial(chance, disks, directory, alone, kind):
+            kinds = KINDS if is_shared else OWN
+            kind = kinds[sum(counts.values()) % len(kinds)]
+            if found := trial(chance, disks, directory, alone, kind, is_shared=is_shared):
                 counts[found] += 1
                 print(sum(counts.values()), found, flush=True)
             shutil.rmtree(directory.parent)

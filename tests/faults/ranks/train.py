@@ -47,7 +47,7 @@ class Fault:
         rank, self.kind, self.phase, iteration = text.split(":")
         self.iteration, self.marker = int(iteration), marker
         self.is_here = int(rank) == ranks.rank() and not marker.exists()
-        self.is_due = False
+        self.is_due = self.phase.startswith("begin")
 
     def happen(self):
         if not self.is_here or self.marker.exists():
@@ -116,7 +116,7 @@ class Fault:
                 "writing": path.endswith(".safetensors"),
                 "manifest": path.endswith("manifest.json"),
                 "rename": event == "os.rename",
-            }.get(self.phase, self.phase == f"operation {seen}"):
+            }.get(self.phase, self.phase in (f"operation {seen}", f"begin {seen}")):
                 self.happen()
 
         if self.is_here:
@@ -147,7 +147,10 @@ def main():
     parser.add_argument("--iterations", type=int, default=12)
     parser.add_argument("--timeout", type=float, default=5)
     parser.add_argument("--delay", type=float, default=0, help="seconds before each iteration")
-    parser.add_argument("--local", help="each iteration to a disk of the host of {rank}")
+    parser.add_argument(
+        "--local", help="each iteration to a disk of the host of {rank}, or of {half} of the ranks"
+    )
+    parser.add_argument("--own-disks", action="store_true", help="no directory is shared")
     parser.add_argument("--store", help="the address that a Mirror copies to")
     parser.add_argument("--preemptible", action="store_true")
     parser.add_argument("--samples", type=int, default=8, help="in the batches of all ranks")
@@ -174,15 +177,20 @@ def train(options):
     pairs = TensorDataset(*(each.to(net[0].weight.dtype) for each in PAIRS.tensors))
     engine = supervised(model, optimizer, nn.functional.mse_loss)
     when, local, places = Events.ITERATION_COMPLETED, None, (str(directory),)
+    saves = directory
     if options.local:
-        place = options.local.format(rank=rank)
-        local, when = Local(place, when=when), Events.ITERATION_COMPLETED(every=8)
+        place = options.local.format(rank=rank, half=rank % 2)
         places = (place,)
+        if options.own_disks:
+            local, saves = True, Path(place)
+            saves.mkdir(parents=True, exist_ok=True)
+        else:
+            local, when = Local(place, when=when), Events.ITERATION_COMPLETED(every=8)
     engine.add(
         Validate(DataLoader(pairs, 24), name="val", when=Events.ITERATION_COMPLETED(every=2)),
-        Checkpoint(directory, when=when, keep=latest(2), resume=True, local=local),
-        JSONLines(directory / "rows.jsonl", when=Events.ITERATION_COMPLETED),
-        RankLogs(directory / "logs"),
+        Checkpoint(saves, when=when, keep=latest(2), resume=True, local=local),
+        JSONLines(saves / "rows.jsonl", when=Events.ITERATION_COMPLETED),
+        RankLogs(saves / "logs"),
         fault,
     )
     if options.store:
@@ -209,7 +217,7 @@ def train(options):
         "samples": seen,
         "values": [whole_of(each).tolist() for each in net.parameters()] if options.sharded else [],
         "drawn": (random.random(), torch.rand(1).item()),
-        "rows": (directory / "rows.jsonl").read_text() if rank == 0 else None,
+        "rows": (saves / "rows.jsonl").read_text() if rank == 0 else None,
     }
     path = directory.with_name(f"{directory.name}.rank-{rank}.json")
     path.write_text(json.dumps({"began": began, **outcome}))

@@ -5,11 +5,10 @@ import torch
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, Mirror
-from camshaft.handlers.checkpoint import checkpoints, latest
+from camshaft.handlers.checkpoint import LOGS, checkpoints, latest
 from camshaft.handlers.checkpoint.directory import drop, scan, unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
-from camshaft.handlers.mirror.fetching import LOGS
 from camshaft.handlers.mirror.store import Store
 from camshaft.handlers.mirror.uploader import Uploader
 

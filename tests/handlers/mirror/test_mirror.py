@@ -336,6 +336,26 @@ def test_a_sharded_checkpoint_is_fetched_by_another_number_of_ranks(processes, s
 
 
 @pytest.mark.slow
+def test_hosts_that_share_no_directory_copy_to_s3_and_start_from_there(processes, s3, tmp_path):
+    script = Path(__file__).parents[2] / "faults/ranks/train.py"
+    disks = f"--local={tmp_path}/disks/host-{{rank}}"
+    arguments = (tmp_path / "run", "--own-disks", disks, f"--store={s3.address}")
+    for iterations in (6, 12):  # the second start finds empty disks
+        processes.run_ranks(2, script, *arguments, f"--iterations={iterations}", env=s3.env)
+        assert shown(s3)[-1] == iterations
+        assert not [name for name in objects(s3) if name.endswith("draft")]
+        shutil.rmtree(tmp_path / "disks")
+    processes.run_ranks(2, script, tmp_path / "alone")
+    for rank in (0, 1):
+        texts = [(tmp_path / f"{n}.rank-{rank}.json").read_text() for n in ("run", "alone")]
+        own, expected = map(json.loads, texts)
+        assert own.pop("began") == [6]
+        assert expected.pop("began") == [0]
+        assert own.pop("samples").items() <= expected.pop("samples").items()
+        assert own == expected
+
+
+@pytest.mark.slow
 def test_a_new_run_is_refused_where_the_store_has_another(processes, s3, tmp_path):
     processes.run(SCRIPT, tmp_path / "a", s3.address, 1, env=s3.env)
     new = (3, 0, 20, 64, "new")
@@ -350,7 +370,7 @@ def test_the_copying_process_ends_with_its_parent_and_knows_no_torch(processes, 
     from camshaft.handlers.mirror.process import Copier
     settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=60,
                     directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True,
-                    failing=False)
+                    failing=False, hosts=None)
     copier = Copier()
     copier.start(settings)
     assert "torch" not in open(f"/proc/{{copier._process.pid}}/maps").read()
