@@ -1,11 +1,13 @@
 """What a step costs with `Replicas`, as a ratio to the same step without, where nothing fails.
 
-`python tests/benchmarks/replicas.py` starts a lighthouse and one or two replicas of a thread each.
-They take turns with a run without `Replicas`; a figure is the median of the steps.
+`python tests/benchmarks/replicas.py` starts a lighthouse and one or two replicas of a thread each;
+with `--ranks 2`, of two ranks each, which split the model (HSDP). They take turns with a run
+without `Replicas`; a figure is the median of the steps.
 """
 
 import argparse
 import os
+import socket
 import statistics
 import sys
 import tempfile
@@ -15,8 +17,9 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 
-from camshaft import Events, supervised
+from camshaft import Events, ranks, supervised
 from camshaft.handlers import Replicas
 
 WIDTH, BATCH, STEPS = 1024, 256, 40
@@ -28,6 +31,9 @@ def seconds_a_step(lighthouse=None, shards=1, *, wait=lambda: None):
     model = nn.Sequential(
         *(layer for _ in range(4) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))
     )
+    if ranks.world_size() > 1:
+        for each in (*model[::2], model):
+            fully_shard(each)
     engine = supervised(model, torch.optim.AdamW(model.parameters()), nn.functional.mse_loss)
     if lighthouse is not None:
         engine.add(Replicas(lighthouse, shards=shards, timeout=60))
@@ -40,18 +46,29 @@ def seconds_a_step(lighthouse=None, shards=1, *, wait=lambda: None):
     return statistics.median(steps)
 
 
-def forked(task):
-    """Run a task in a process of its own; a function that waits for its number."""
+def forked(task, count=1):
+    """Run a task on so many ranks, in processes of their own; a function that waits for a number.
+
+    It is that of the slowest rank.
+    """
     reading, writing = os.pipe()
-    if os.fork() == 0:
-        torch.set_num_threads(1)
-        os.write(writing, repr(task()).encode())
-        os._exit(0)
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = str(found.getsockname()[1])
+    for rank in range(count):
+        if os.fork() == 0:
+            torch.set_num_threads(1)
+            if count > 1:
+                os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+                os.environ.update(RANK=str(rank), WORLD_SIZE=str(count))
+            with ranks.process_group("gloo"):
+                os.write(writing, f"{task()}\n".encode())
+            os._exit(0)
     os.close(writing)
 
     def result():
         with os.fdopen(reading) as file:
-            return float(file.read())
+            return max(map(float, file))
 
     return result
 
@@ -76,34 +93,35 @@ def lighthouse():
     return f"http://127.0.0.1:{os.read(reading, 100).decode()}", process
 
 
-def together(address, shards, count):
-    """The slowest of so many replicas that begin together."""
+def together(address, shards, count, size):
+    """The slowest of so many replicas of so many ranks, which begin together."""
     folder = Path(tempfile.mkdtemp())
 
     def wait():
         (folder / str(os.getpid())).touch()
-        while len(list(folder.iterdir())) < count:
+        while len(list(folder.iterdir())) < count * size:
             time.sleep(0.005)
 
-    tasks = [forked(lambda: seconds_a_step(address, shards, wait=wait)) for _ in range(count)]
+    tasks = [forked(lambda: seconds_a_step(address, shards, wait=wait), size) for _ in range(count)]
     return max(task() for task in tasks)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=3)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--ranks", type=int, default=1)
+    given = parser.parse_args()
     cases = {
         "1 replica, 1 shard": (1, 1),
         "1 replica, 8 shards": (8, 1),
         "2 replicas, 2 shards": (2, 2),
     }
     ratios = {name: [] for name in cases}
-    for _ in range(rounds):
+    for _ in range(given.rounds):
         for name, (shards, count) in cases.items():
-            plain = forked(seconds_a_step)()
+            plain = forked(seconds_a_step, given.ranks)()
             address, process = lighthouse()
-            ratios[name].append((together(address, shards, count) / plain, plain))
+            ratios[name].append((together(address, shards, count, given.ranks) / plain, plain))
             os.kill(process, 9)
             os.waitpid(process, 0)
     for name, found in ratios.items():
