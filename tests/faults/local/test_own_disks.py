@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from torch import nn
 
-from camshaft import Engine, Events
+from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint, Mirror, best, checkpoints, fetch
 
 from .test_local_disks import SCRIPT, outcome, same
@@ -259,6 +260,19 @@ def test_one_process_is_one_host_and_never_mixes_runs(tmp_path):
     assert [each.manifest.iteration for each in checkpoints(tmp_path / "store")] == [3, 4]
     with pytest.raises(FileExistsError, match="another run than"):  # the store has a new one
         run(12, name="elsewhere")
+
+
+def test_an_evaluation_of_a_part_says_where_the_rest_is(tmp_path):
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+    engine.add(Checkpoint(tmp_path, local=True))
+    pairs = [(torch.ones(1, 1), torch.ones(1, 1))]
+    engine.run(pairs, max_epochs=1)
+    engine.evaluate(pairs, checkpoint="latest")
+    (checkpoints(tmp_path)[-1].path / "model.safetensors").unlink()  # as if another host had it
+    with pytest.raises(ValueError, match="the files of this host's ranks alone"):
+        engine.evaluate(pairs, checkpoint="latest")
 
 
 def test_starting_over_beside_a_run_that_goes_on_moves_the_old_checkpoints_aside(tmp_path):
