@@ -239,7 +239,7 @@ def send_beside(content: bytearray, to: int, tag: int) -> None:
     """Send bytes to another rank in the group of threads beside the training.
 
     Raises:
-        OSError: The other rank is gone, or does not receive in time.
+        ConnectionError: The other rank is gone, or does not receive in time.
     """
     _beside(content, to, tag, "send")
 
@@ -248,7 +248,7 @@ def receive_beside(content: bytearray, source: int, tag: int) -> None:
     """Fill these bytes with what a rank sends by `send_beside`, which has to be as many.
 
     Raises:
-        OSError: The other rank is gone, or does not send in time.
+        ConnectionError: The other rank is gone, or does not send in time.
     """
     _beside(content, source, tag, "recv")
 
@@ -260,7 +260,7 @@ def _beside(content: bytearray, rank: int, tag: int, way: str) -> None:
         work = getattr(side_group(), way)([torch.frombuffer(content, dtype=torch.uint8)], rank, tag)
         work.wait()
     except RuntimeError as error:
-        raise OSError(f"rank {rank} cannot be reached: {error}") from error
+        raise ConnectionError(f"rank {rank} cannot be reached: {error}") from error
 
 
 def send(tensor: Tensor, to: int) -> None:

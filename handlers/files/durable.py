@@ -86,6 +86,12 @@ def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, N
         raise
 
 
+def put_in_place(path: Path, content: bytes) -> None:
+    """Give a small file this content, all at once and durably."""
+    with appearing(path) as draft, created(draft) as file:
+        file.write(content)
+
+
 @contextmanager
 def replacing(path: Path) -> Generator[BinaryIO, None, None]:
     """A new file that takes a file's place at the end: a reader finds the old or the new one.

@@ -29,11 +29,11 @@ from ..checkpoint import (
 from ..files import (
     NotRegularError,
     appearing,
-    created,
     locked,
     make_directory,
     make_directory_inside,
     printable,
+    put_in_place,
     refuse_odd,
     regular,
     size_of,
@@ -141,8 +141,7 @@ def join(
     else:
         run = uuid4().hex if here is None or is_new else here
     if here != run:
-        with appearing(directory / RUN) as draft, created(draft) as file:
-            file.write(run.encode())
+        put_in_place(directory / RUN, run.encode())
     return run
 
 

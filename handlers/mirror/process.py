@@ -130,6 +130,7 @@ class Copier:
                 named_again(saved.path / name, folder / name)
         except OSError as error:
             self._log(logging.WARNING, f"{saved.path} is not copied to the store: {error}")
+        # Also after an error: the process then tells the others that this host lacks its part.
         self._order(folder, saved.manifest)
 
     def miss(self, manifest: Manifest) -> None:

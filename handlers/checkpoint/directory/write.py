@@ -11,7 +11,7 @@ from os.path import lexists
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import appearing, beside, created, make_directory, remove_path, synchronise
+from ...files import beside, created, make_directory, put_in_place, remove_path, synchronise
 from ..format import (
     MANIFEST,
     Checksums,
@@ -254,8 +254,7 @@ def condemned(unwanted: Iterable[Saved]) -> list[Path]:
 def note_latest(place: Path) -> None:
     """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
     try:
-        with appearing(place.with_name(LATEST)) as temporary, created(temporary) as file:
-            file.write(f"{place.name}\n".encode())
+        put_in_place(place.with_name(LATEST), f"{place.name}\n".encode())
     except OSError as error:
         logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
 
@@ -270,8 +269,12 @@ def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Pa
     return before.path, unused
 
 
-def unused_path(directory: Path, iteration: int) -> Path:
-    """A free path: an older checkpoint of the iteration is dropped only after the save."""
+def unused_path(directory: Path, iteration: int, taken: Collection[str] = ()) -> Path:
+    """A free path: an older checkpoint of the iteration is dropped only after the save.
+
+    Names that are `taken` are not free either, such as those in the directories of other hosts.
+    """
     name = f"iteration-{iteration:010d}"
     names = (name if number == 1 else f"{name}.{number}" for number in count(1))
-    return next(path for each in names if not lexists(path := directory / each))
+    paths = (directory / each for each in names if each not in taken)
+    return next(path for path in paths if not lexists(path))

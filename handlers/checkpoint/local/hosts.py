@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
+from io import BufferedReader
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import IO, TYPE_CHECKING, Any
 from zlib import crc32
 
 from ....engine import ranks
@@ -195,6 +196,46 @@ def receive_text(source: int, tag: int) -> bytes:
     return bytes(text)
 
 
+def send_bytes(file: BufferedReader, begin: int, end: int, to: int, tag: int) -> None:
+    """Send the bytes of a file from one place to another; zeros if it ends before."""
+    file.seek(begin)
+    for place in range(begin, end, PIECE):
+        piece = bytearray(min(PIECE, end - place))
+        file.readinto(piece)
+        ranks.send_beside(piece, to, tag)
+
+
+def receive_bytes(
+    opening: AbstractContextManager[IO[bytes]], size: int, source: int, tag: int
+) -> Exception | None:
+    """Write bytes that arrive to a file; return an error of the disk.
+
+    After such an error the rest is received and dropped: the sender must not wait.
+
+    Raises:
+        ConnectionError: The other rank is gone, or does not send in time.
+    """
+    pieces = _pieces(size, source, tag)
+    failure: Exception | None = None
+    try:
+        with opening as file:
+            file.writelines(pieces)
+    except ConnectionError:
+        raise
+    except (OSError, ValueError) as error:
+        failure = error
+    for _ in pieces:
+        pass
+    return failure
+
+
+def _pieces(size: int, source: int, tag: int) -> Generator[bytearray, None, None]:
+    for place in range(0, size, PIECE):
+        piece = bytearray(min(PIECE, size - place))
+        ranks.receive_beside(piece, source, tag)
+        yield piece
+
+
 def send_files(folder: Path, files: Files | None, to: int, tag: int) -> None:
     """Send files to a rank of another host; None if there are none because of a failure."""
     if files is None:
@@ -203,16 +244,11 @@ def send_files(folder: Path, files: Files | None, to: int, tag: int) -> None:
     send_text(json.dumps({name: asdict(each) for name, each in files.items()}), to, tag)
     for name, sums in files.items():
         with regular(folder / name) as file:
-            for begin in range(0, sums.size, PIECE):
-                piece = bytearray(min(PIECE, sums.size - begin))
-                file.readinto(piece)  # fewer bytes do not have the checksum
-                ranks.send_beside(piece, to, tag)
+            send_bytes(file, 0, sums.size, to, tag)  # fewer bytes do not have the checksum
 
 
 def receive_files(folder: Path, source: int, tag: int) -> None:
     """Receive a rank's files, and compare their checksums on the disk.
-
-    After an error of the disk, the rest is received and dropped: the sender must not wait.
 
     Raises:
         OSError: The files were not sent, or cannot be written.
@@ -220,40 +256,24 @@ def receive_files(folder: Path, source: int, tag: int) -> None:
     """
     text = receive_text(source, tag)
     files = {str(name): Checksums(**each) for name, each in tree_of(text).items()}
-    failure: OSError | None = None
+    failure: Exception | None = None
     for name, sums in files.items():
-        if not PLAIN_NAME.fullmatch(name):
-            raise ValueError(f"rank {source} sends a file {name!r}")
-        try:
-            folder.mkdir(exist_ok=True)
-            file: BinaryIO | None = created(folder / name)
-        except OSError as error:
-            file, failure = None, error
-        failure = _receive(file, sums.size, source, tag) or failure
-        if failure is None:
-            synchronise(folder / name)
+        opening = _created(folder, name)
+        failure = receive_bytes(opening, sums.size, source, tag) or failure
     if failure is not None:
         raise failure
     _compare(folder, files, source)
 
 
-def _receive(file: BinaryIO | None, size: int, source: int, tag: int) -> OSError | None:
-    """Write the bytes that arrive; return the first error of the disk."""
-    failure: OSError | None = None
-    for begin in range(0, size, PIECE):
-        piece = bytearray(min(PIECE, size - begin))
-        ranks.receive_beside(piece, source, tag)
-        try:
-            if file is not None and failure is None:
-                file.write(piece)
-        except OSError as error:
-            failure = error
-    try:
-        if file is not None:
-            file.close()
-    except OSError as error:
-        failure = failure or error
-    return failure
+@contextmanager
+def _created(folder: Path, name: str) -> Generator[IO[bytes], None, None]:
+    """A new file in a folder, which is on the disk afterwards."""
+    if not PLAIN_NAME.fullmatch(name):
+        raise ValueError(f"another rank sends a file {name!r}")
+    folder.mkdir(exist_ok=True)
+    with created(folder / name) as file:
+        yield file
+    synchronise(folder / name)
 
 
 def _compare(folder: Path, files: Mapping[str, Any], source: int) -> None:

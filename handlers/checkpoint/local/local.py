@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from ....engine import EventEnum, Events, State, Trigger, ranks
-from ..directory import Saved, commit, next_number, note_latest, scan
+from ..directory import Saved, commit, note_latest
 from ..format import Checksums, Keep, Manifest, latest
 from ..save import OnFailure, Recorder, check_arguments
 from .hosts import Hosts
@@ -93,7 +93,7 @@ class LocalRecorder(Recorder):
         self.store: ObjectStore | None = None
         """Where the hosts copy checkpoints to, each its own files."""
         self._number: int | None = None
-        """The number of the last save, or the largest that any host has; None for a `Local`."""
+        """That of the last save, at first the largest that any host has; None for a `Local`."""
         self.brought: Saved | None = None
         """The checkpoint that the run resumes from, whole on each host."""
 
@@ -114,8 +114,7 @@ class LocalRecorder(Recorder):
 
     def begin(self, *, is_wanted: bool, is_anew: bool) -> None:
         """Bring the newest checkpoint to each host and the logs to rank 0; name the run."""
-        self._number = self._largest_number()
-        run, starts, self.brought = bring_to_each_host(
+        run, starts, self._number, self.brought = bring_to_each_host(
             self.directory, self._team, self.store, is_wanted=is_wanted
         )
         if self.brought is not None:
@@ -124,17 +123,12 @@ class LocalRecorder(Recorder):
 
     def carry_on(self) -> None:
         """Go on with a state that is at hand, beside the checkpoints that are there."""
-        self._number = self._largest_number()
         with ranks.on_all_ranks(f"read {self.directory}"):
             own = held_in(self.directory) if self._team.is_first_here else {}
-        newest = max((each for found in ranks.gathered([*own]) for each in found), default=None)
+        found = [each for some in ranks.gathered([*own]) for each in some]
+        self._number = max((each.number for each in found), default=0)
+        newest = max(found, default=None)
         self._name(newest.run if newest else "", newest.start if newest else 0)
-
-    def _largest_number(self) -> int:
-        """That of the checkpoints of all hosts: each drops those with small numbers."""
-        with ranks.on_all_ranks(f"read {self.directory}"):
-            own = [each.manifest.number for each in scan(self.directory)[0]]
-        return max((number for found in ranks.gathered(own) for number in found), default=0)
 
     def _name(self, run: str, starts: int) -> None:
         """Note which run it is, which start of it, and whose logs rank 0 writes."""
@@ -150,7 +144,7 @@ class LocalRecorder(Recorder):
         store, stored = self.store, dict[str, FoundLog]()
         if store is not None and self._team.rank == 0:
             start = max((each.start for each in store.manifests()), default=0)
-            stored = {n: FoundLog(start, size, False, -1) for n, size in store.logs().items()}
+            stored = {n: FoundLog(start, size, -1) for n, size in store.logs().items()}
         start, lacking = bring_logs(self.directory, self._team, run, stored)
         with ranks.on_all_ranks("download the logs"):
             if store is not None and self._team.rank == 0 and lacking:
@@ -194,7 +188,7 @@ class LocalRecorder(Recorder):
             files = manifest.files
         try:
             if team.rank == 0 and self._number is not None:
-                self._number = max(self._number + 1, next_number(self.directory))
+                self._number += 1
                 manifest = replace(manifest, number=self._number)
             task = partial(commit, self.directory, temporary, files, manifest, self._newest)
             saved = self._writer.several_times(partial(task, is_whole=len(team.firsts) == 1))

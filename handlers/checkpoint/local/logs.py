@@ -10,9 +10,10 @@ import json
 import os
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from io import BufferedReader
 from pathlib import Path
 from shutil import copyfile
-from typing import BinaryIO, NamedTuple
+from typing import IO, NamedTuple
 
 from ....engine import ranks
 from ...files import (
@@ -20,33 +21,38 @@ from ...files import (
     created,
     make_directory_inside,
     opened,
+    put_in_place,
     regular,
     remove_path,
     synchronise,
 )
 from ..directory import LOGS, is_log, logs_in
-from .hosts import PIECE, Hosts, receive_text, send_text
+from .hosts import Hosts, receive_bytes, receive_text, send_bytes, send_text
 
 COPIES = ".logs-of-rank-0"
 """The folder of the copies, in the directory of the next host."""
 START = "START"
+"""The file that says which start of which run wrote the logs beside it."""
 TAIL = 64
-"""The bytes by which a log is known again."""
+"""How many bytes before a place are compared, to tell a log from another one."""
 TAG = 0x10C5
-"""Of the messages in which logs are brought to rank 0."""
+"""The tag of the messages that bring logs to rank 0."""
 
 
 class FoundLog(NamedTuple):
-    """A log in some place; of those of one name, the greatest is the latest."""
+    """A log in some place."""
 
     start: int
     """The number of the start that wrote it; 0 if that is unknown."""
     size: int
-    is_own: bool
-    """True on the host of rank 0, which needs not be sent it."""
     rank: int
-    """The first rank of the host that has it."""
+    """The first rank of the host that has it; -1 if it is in the object store."""
     is_copy: bool = False
+
+    @property
+    def order(self) -> tuple[int, int, bool]:
+        """Of logs of one name, the greatest is taken: the latest, if possible where it is."""
+        return self.start, self.size, self.rank == 0 and not self.is_copy
 
 
 class SentLogs:
@@ -60,8 +66,7 @@ class SentLogs:
 
     def mark(self) -> None:
         """Note that the logs of this directory are of this start."""
-        with appearing(self.directory / START) as draft, created(draft) as file:
-            file.write(self._mark.encode())
+        put_in_place(self.directory / START, self._mark.encode())
 
     def forget(self) -> None:
         """Send all logs whole at the next time: the other host may lack a part."""
@@ -96,11 +101,10 @@ class SentLogs:
         if _noted(place / START) != mark:  # at first, a start sends all of its logs
             for name in set(logs_in(place, LOGS)).difference(names):
                 remove_path(place / name)
-            with appearing(place / START) as draft, created(draft) as file:
-                file.write(mark.encode())
+            put_in_place(place / START, mark.encode())
 
 
-def _before(file: BinaryIO, place: int) -> bytes:
+def _before(file: BufferedReader, place: int) -> bytes:
     """The last bytes before a place, by which another file of the same number is noticed."""
     begin = max(place - TAIL, 0)
     return os.pread(file.fileno(), place - begin, begin)
@@ -112,7 +116,7 @@ class LogPart(NamedTuple):
     name: str
     begin: int
     end: int
-    file: BinaryIO
+    file: BufferedReader
 
 
 def bring_logs(
@@ -133,8 +137,9 @@ def bring_logs(
     with ranks.on_all_ranks(f"read the logs in {directory}"):
         own = _found(directory, run, [*LOGS, *stored]) if hosts.is_first_here else []
     latest = dict[str, FoundLog]()
-    for name, each in [*stored.items(), *(each for found in ranks.gathered(own) for each in found)]:
-        latest[name] = max(each, latest.get(name, each))
+    found = [each for some in ranks.gathered(own) for each in some]
+    for name, each in [*found, *stored.items()]:
+        latest[name] = max(latest.get(name, each), each, key=lambda log: log.order)
     latest = ranks.from_first(latest)
     with ranks.on_all_ranks("bring the logs to the host of rank 0"):
         for source in hosts.firsts:
@@ -170,8 +175,7 @@ def _found(directory: Path, run: str, patterns: list[str]) -> list[tuple[str, Fo
         for name in logs_in(place, patterns):
             with suppress(FileNotFoundError):
                 size = (place / name).lstat().st_size
-                is_own = ranks.rank() == 0 and not is_copy
-                found.append((name, FoundLog(number, size, is_own, ranks.rank(), is_copy)))
+                found.append((name, FoundLog(number, size, ranks.rank(), is_copy)))
     return found
 
 
@@ -187,45 +191,28 @@ def _send_whole(directory: Path, logs: Mapping[str, FoundLog]) -> None:
 def _send(mark: str, parts: list[LogPart], to: int, tag: int) -> None:
     send_text(json.dumps([mark, [each[:3] for each in parts]]), to, tag)
     for _, begin, end, file in parts:
-        file.seek(begin)
-        for place in range(begin, end, PIECE):
-            piece = bytearray(min(PIECE, end - place))
-            file.readinto(piece)  # type: ignore[attr-defined]
-            ranks.send_beside(piece, to, tag)
+        send_bytes(file, begin, end, to, tag)
 
 
 def _receive(directory: Path, folder: str, source: int, tag: int) -> tuple[str, list[str]]:
-    """Receive parts of logs; what is sent is received to its end, also after an error."""
+    """Receive parts of logs: whose they are, and their names."""
     mark, parts = json.loads(receive_text(source, tag))
     failure: Exception | None = None
     for name, begin, end in parts:
-        pieces = _pieces(begin, end, source, tag)
-        try:
-            if not is_log(name, LOGS):
-                raise ValueError(f"rank {source} sends {name!r}, which is no log")
-            with _opened(directory, folder, name, begin, end) as file:
-                file.writelines(pieces)
-        except (OSError, ValueError) as error:
-            failure = failure or error
-        for _ in pieces:  # the sender must not wait
-            pass
+        opening = _opened(directory, folder, name, begin, end)
+        failure = receive_bytes(opening, end - begin, source, tag) or failure
     if failure is not None:
         raise failure
     return str(mark), [name for name, *_ in parts]
 
 
-def _pieces(begin: int, end: int, source: int, tag: int) -> Generator[bytearray, None, None]:
-    for place in range(begin, end, PIECE):
-        piece = bytearray(min(PIECE, end - place))
-        ranks.receive_beside(piece, source, tag)
-        yield piece
-
-
 @contextmanager
 def _opened(
     directory: Path, folder: str, name: str, begin: int, end: int
-) -> Generator[BinaryIO, None, None]:
+) -> Generator[IO[bytes], None, None]:
     """A log to write from a place on; a whole one replaces another at once."""
+    if not is_log(name, LOGS):
+        raise ValueError(f"another rank sends {name!r}, which is no log")
     *folders, last = [*folder.split("/"), *name.split("/")]
     path = make_directory_inside(directory, *filter(None, folders)) / last
     if begin == 0:

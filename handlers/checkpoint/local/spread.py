@@ -10,7 +10,6 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple, Protocol
 from zlib import crc32
@@ -25,6 +24,7 @@ from ..directory import (
     note_latest,
     scan,
     set_aside,
+    unused_path,
 )
 from ..format import BrokenCheckpoint, Manifest
 from .hosts import Hosts, receive_files, send_files
@@ -81,6 +81,8 @@ class Brought(NamedTuple):
     """The name of the run; empty for a new one."""
     starts: int
     """How often it was started before."""
+    number: int
+    """The largest number of a checkpoint: what `keep` drops goes by the numbers."""
     saved: Saved | None
     """The checkpoint to resume from, whole on this host; None if there is none to resume from.
     Ranks of one host have the same."""
@@ -118,22 +120,23 @@ def bring_to_each_host(
         run = run_of(newest_first, None, directory, is_wanted)
     tried = [each for each in newest_first if each.run in (run, "")]
     starts = max((each.start for each in tried), default=0)
+    number = max((each.number for each in newest_first), default=0)
     if not is_wanted:
         _tidy(directory, hosts)
-        return Brought(run, starts, None)
+        return Brought(run, starts, number, None)
     if len(tried) < len(newest_first):
         logger.warning("checkpoints of another run are passed over in %s", directory)
     for held in tried:
         if saved := _bring(held, own, stored, directory, hosts, store):
             _tidy(directory, hosts, held, saved.path)
-            return Brought(run, starts, saved)
+            return Brought(run, starts, number, saved)
     if tried:
         raise ValueError(
             f"no checkpoint in {directory} is whole on the hosts of this start together"
             f"{', nor in the store' * bool(in_store)}, and a run does not silently start anew. "
             "Start it on the hosts that it ran on; or, to start a new one, move these away"
         )
-    return Brought(run, starts, None)
+    return Brought(run, starts, number, None)
 
 
 def _bring(
@@ -154,7 +157,7 @@ def _bring(
     if missing and (store is None or not ranks.from_first(held in stored)):
         warn_of_part(held, manifest, missing)
         return None
-    place = directory / _unused_name(directory, manifest.iteration)
+    place = _unused_path(directory, manifest.iteration)
     temporary = directory / str(ranks.from_first(beside(place, "tmp").name))
     fetched = _dealt(missing, hosts)
     try:
@@ -180,14 +183,12 @@ def _bring(
     return Saved(place, manifest)
 
 
-def _unused_name(directory: Path, iteration: int) -> str:
-    """A name that no host has in its directory: all ranks are to read the same one."""
+def _unused_path(directory: Path, iteration: int) -> Path:
+    """A path whose name no host has in its directory: all ranks are to read the same one."""
     with ranks.on_all_ranks(f"read {directory}"):
         own = os.listdir(directory)
     taken = {name for names in ranks.gathered(own) for name in names}
-    name = f"iteration-{iteration:010d}"
-    names = (name if number == 1 else f"{name}.{number}" for number in count(1))
-    return next(each for each in names if each not in taken)
+    return unused_path(directory, iteration, taken)
 
 
 def _dealt(missing: list[str], hosts: Hosts) -> list[list[str]]:

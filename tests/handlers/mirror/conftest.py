@@ -9,6 +9,7 @@ from camshaft.handlers.checkpoint import LOGS, checkpoints, latest
 from camshaft.handlers.checkpoint.directory import drop, scan, unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
+from camshaft.handlers.mirror.copies import DRAFT
 from camshaft.handlers.mirror.store import Store
 from camshaft.handlers.mirror.uploader import Uploader
 
@@ -67,6 +68,14 @@ def copy_all(store, directory):
     while uploader.step():
         pass
     return uploader
+
+
+def check_whole(store, contents):
+    """Each checkpoint that a store shows is whole, and as it was saved."""
+    for saved in checkpoints(store):
+        found = content_of(saved.path)
+        found.pop(DRAFT, None)  # it is about to be removed
+        assert found == contents[saved.manifest.to_json()]
 
 
 def content_of(folder):

@@ -17,7 +17,7 @@ from camshaft.handlers.checkpoint import best, checkpoints, every, latest
 from camshaft.handlers.mirror.copies import DRAFT
 from camshaft.handlers.mirror.store import Store
 
-from .conftest import content_of, copy_all, save
+from .conftest import check_whole, content_of, copy_all, save
 from .faulty import NOTHING, Faulty, Killed
 
 KEEPS = [latest(1), latest(2), latest(1) | best(1, "loss"), latest(1) | every(3)]
@@ -87,10 +87,7 @@ class History:
 
     def check(self):
         """Each checkpoint that the store shows is whole, and as it was saved."""
-        for saved in checkpoints(self.base / "store"):
-            found = content_of(saved.path)
-            found.pop(DRAFT, None)  # it is about to be removed
-            assert found == self.contents[saved.manifest.to_json()]
+        check_whole(self.base / "store", self.contents)
 
     def end(self):
         """After one more copy, the store has what the disk has; a new machine gets the newest."""

@@ -23,7 +23,7 @@ from camshaft.handlers.mirror.copies import DRAFT, store_place_of
 from camshaft.handlers.mirror.hosts import Follower, Host, HostUploader
 from camshaft.handlers.mirror.store import Store
 
-from .conftest import content_of
+from .conftest import check_whole, content_of
 from .faulty import NOTHING, Faulty, Killed
 
 MANY = 200
@@ -137,10 +137,7 @@ class Job:
 
     def check(self):
         """Each checkpoint that the store shows is whole, and as it was saved."""
-        for saved in checkpoints(self.base / "store"):
-            found = content_of(saved.path)
-            found.pop(DRAFT, None)
-            assert found == self.contents[saved.manifest.to_json()]
+        check_whole(self.base / "store", self.contents)
 
     def end(self):
         """The last order is carried out, nothing else is left, and a new machine gets all."""
