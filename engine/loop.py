@@ -73,6 +73,7 @@ class Loop(Generic[Batch, Output]):
             if feed.in_step.is_on:
                 self._check_alike()
                 self.stops = ranks.Stops(lambda: state.iteration + feed.in_step.waits)
+            state.control.data = feed.data
             # Before LOADING: schedules are made with this length before their state is loaded.
             state.epoch_length = feed.length()
             moments.announce(Events.LOADING, state)
@@ -103,7 +104,6 @@ class Loop(Generic[Batch, Output]):
 
     def _run_epochs(self) -> None:
         feed = self.feed
-        self.state.control.data = feed.data
         try:
             self.moments.announce(Events.STARTED, self.state)
             if self.state.training:

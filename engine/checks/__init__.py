@@ -3,7 +3,7 @@
 from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
 from .attach import attach_checks
-from .changed import Unsaved, script_functions
+from .changed import Changes, script_functions
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
 from .reached import generators_of_run, words_in
@@ -11,8 +11,8 @@ from .same_on_ranks import check_same_on_ranks
 from .sharded import refuse_wrappers
 
 __all__ = [
+    "Changes",
     "GradientCheck",
-    "Unsaved",
     "attach_checks",
     "check_same_on_ranks",
     "generators_of_run",

@@ -1,4 +1,4 @@
-"""Objects that a run changes and no checkpoint holds, found by a few numbers of each tensor."""
+"""What a run has changed of what its script made: saved with the run, put back, or told of."""
 
 from __future__ import annotations
 
@@ -7,52 +7,310 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from .. import modules
 from ..explain import warn
+from ..names import few
 from ..signals import Subscription
-from ..state import State
-from .reached import PLAIN, reached
+from ..state import State, is_generator
+from ..state.memory_tree import devices_of, on_devices
+from .checked import is_optimizer
+from .noted import (
+    GONE,
+    LARGEST,
+    MANY,
+    Notes,
+    Place,
+    copied,
+    is_noted,
+    is_tensor,
+    put,
+    weight_of,
+)
+from .reached import PLAIN, Found, functions_of, is_of_the_script, is_update, is_users, walk
 
 SAMPLES = 8
 """How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
+OF_MODULES = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+"""Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
+OF_OPTIMIZERS = frozenset({"state", "param_groups", "defaults"})
+Roots = Iterator[tuple[str, Any]]
 
 
-class Unsaved:
-    """Warns of modules, optimizers, schedules and similar that a run changes and does not save.
+class Changes:
+    """What differs, at a save, from what the script made before the run.
 
-    It looks at objects that the process function and the script's handlers reach, and that are
-    neither among the engine's objects nor a part of one. Unchanged objects, such as a teacher or a
-    loss, are left out. A few numbers of each tensor are compared, at the first save, the second,
-    the fourth and so on. It is made before the first batch.
+    It notes the settings and small values of all that a run can reach: attributes of modules,
+    losses, data sets, samplers, optimizers and a script's own objects, which parameters require a
+    gradient, variables of functions. What has changed, and is in no `state_dict`, is saved with
+    the run and put back. What cannot be put back, such as a hook, is told of at the save, and so
+    are objects with a state of their own that are not among the engine's objects.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
         self._state = state
         self._saves = 0
-        known = _known(state)
-        moments = state.control.moments
-        functions = script_functions(state.engine.process, moments.signals if moments else {})
-        found = reached(functions, partial(_is_whole, known))
-        prints = {name: _fingerprint(each, known) for name, each in found.items()}
-        self._found = {name: (each, prints[name]) for name, each in found.items() if prints[name]}
+        self._told: set[str] = set()
+        self._notes = Notes()
+        self._modules: dict[int, str] = {}
+        self._parameters: dict[int, str] = {}
+        self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
+        """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
+        self._known = _known(state)
+        for found in walk([*self._roots()], self._is_leaf):
+            self._note(found)
+        earlier: Changes | None = state.control.noted
+        self._carried: set[str] = set() if earlier is None else earlier.names()
+        """What an earlier part of this run has changed already, in this process."""
+        state.control.noted = self
 
-    def tell(self) -> None:
-        """Warn, once for each object, of changed objects."""
+    def names(self) -> set[str]:
+        """The names of all changed values."""
+        return self._carried | {name for name, *_ in self._notes.changed()}
+
+    def look(self) -> None:
+        """Store the changed values in the state, for a save; warn of what it cannot hold."""
+        values: dict[str, Any] = {}
+        lost: dict[str, str] = {}
+        theirs = self._of_handlers()
+        saved: set[int] | None = None
+        found = {name: (value, was) for name, value, was in self._notes.changed()}
+        for name in self._carried - found.keys():
+            if (place := self._notes.place(name)) is not None:
+                found[name] = place.read(), GONE
+        for name, (value, was) in found.items():
+            if value is GONE or name in theirs:
+                continue
+            if is_tensor(value):
+                saved = _storages(self._state.engine.objects.values()) if saved is None else saved
+                if _address(value) in saved:
+                    continue
+            if (why := _why_lost(name, value, was)) is None:
+                values[name] = copied(value)
+            elif why:
+                lost[name] = why
+        self._state.control.changes = {"values": values, "devices": devices_of(values)}
+        self._tell_of_lost(lost)
+        self._tell_of_unsaved()
+
+    def put_back(self) -> None:
+        """Assign the values that an earlier part of the run, in another process, had changed."""
+        saved = self._state.control.changes
+        if not saved:
+            return
+        objects = self._state.engine.objects.values()
+        missing = list[str]()
+        for name, value in on_devices(saved["values"], saved["devices"], objects).items():
+            place = self._notes.place(name)
+            if place is None:
+                missing.append(name)
+            else:
+                put(place, value)
+        if missing and "" not in self._told:
+            self._told.add("")
+            warn(
+                f"the run that goes on had changed {few(missing, 4)}, which this script does not "
+                "have as the run begins, so that it is another run now. Make it before the run, "
+                "under the same name"
+            )
+
+    def _roots(self) -> Roots:
+        """Note the engine's modules and optimizers; give the roots of the walk for all others."""
+        engine = self._state.engine
+        for name, each in engine.objects.items():
+            for outer in modules.modules_of(each):
+                yield from self._note_model(name, outer)
+            yield name, each
+        for name, each in _parts_of(self._state.control.data):
+            if type(each).__module__.startswith("torch.utils.data") and not hasattr(each, "dataset"):
+                for key, value in vars(each).items():  # such as the weights of a sampler
+                    if _is_kept(value):
+                        self._notes.note_key(f"{name}.{key}", value, vars(each), key)
+            yield name, each
+        evaluation = vars(engine).get("evaluation")
+        for one in filter(None, (engine, evaluation)):
+            yield from functions_of(script_functions(one.process, one.signals))
+        for name, each in engine.handlers.items():
+            if is_update(each):
+                self._notes.note_key(
+                    f"{name}.accumulate", each.accumulate, vars(each), "accumulate"
+                )
+            inner = getattr(each, "__dict__", {})
+            yield from ((f"{name}.{key}", one) for key, one in inner.items())
+            yield name, each
+
+    def _is_leaf(self, thing: Any) -> bool:
+        """True for what is noted as a whole, or saves itself."""
+        if modules.is_module(thing) or is_optimizer(thing) or is_generator(thing):
+            return True
+        return self._is_unsaved(thing)
+
+    def _is_unsaved(self, thing: Any) -> bool:
+        """True for an object with a state that is not saved, nor is anything that it holds."""
+        if not is_stateful(thing) or id(thing) in self._known:
+            return False
+        return not any(id(each) in self._known for each in _attributes(thing))
+
+    def _is_noted(self, owner: Any) -> bool:
+        """True for the script's own, and for what has a state and holds what is saved."""
+        return is_noted(owner) or (is_stateful(owner) and id(owner) not in self._known)
+
+    def _note(self, found: Found) -> None:
+        """Note what a walk has found: the value of a name, and what the value itself holds."""
+        name, value, owner, holder, key = found
+        if holder is not None and self._is_noted(owner):
+            if _is_kept(value):
+                self._notes.note_key(name, value, holder, key)
+        elif holder is None and weight_of(value) is not None and not isinstance(value, PLAIN):
+            self._notes.note(name, value, Place(partial([value].__getitem__, 0)))
+        if isinstance(value, (*PLAIN, type, FunctionType)):
+            return
+        if modules.is_module(value):
+            if id(value) not in self._modules:
+                self._note_other(name, value)
+        elif self._is_unsaved(value):
+            self._unsaved[name] = value, _fingerprint(value, self._known)
+        elif is_optimizer(value):
+            self._note_optimizer(name, value)
+        elif is_noted(value) and is_of_the_script(value):
+            self._notes.note_table(name, vars(value)) if hasattr(value, "__dict__") else None
+
+    def _note_other(self, name: str, module: Any) -> None:
+        """Note a module that is not among the engine's objects, such as a loss or a teacher."""
+        if any(id(each) not in self._known for each in module.parameters()):
+            self._unsaved[name] = module, _fingerprint(module, self._known)
+        else:
+            list(self._note_model(name, module))
+
+    def _note_model(self, name: str, outer: Any) -> Roots:
+        """Note each module in a model; give the objects of the script that these hold."""
+        paths = {path: each for path, each in outer.named_modules() if not modules.inside(each)}
+        plain = modules.plain_names(outer, paths)
+        for path, each in paths.items():
+            if id(each) not in self._modules:
+                place = f"{name}.{plain[path]}".strip(".")
+                self._modules[id(each)] = f"{place}.training"
+                yield from self._note_module(place, each)
+
+    def _note_module(self, name: str, module: Any) -> Roots:
+        notes, own = self._notes, vars(module)
+        is_theirs = is_users(sys.modules.get(type(module).__module__))
+        for key, value in own.items():
+            if key in OF_MODULES or (key[:1] == "_" and not is_theirs):
+                if key in modules.HOOKS:
+                    notes.note(f"{name}.{key}", len(value), Place(value.__len__))
+            elif _is_kept(value):
+                notes.note_key(f"{name}.{key}", value, own, key)
+            if is_theirs and key not in OF_MODULES:
+                yield f"{name}.{key}", value
+        if is_theirs:
+            notes.note_table(name, own)
+        for key, value in module._parameters.items():
+            if value is not None:
+                place = f"{name}.{key}.requires_grad"
+                self._parameters[id(value)] = place
+                read = partial(getattr, value, "requires_grad")
+                notes.note(place, value.requires_grad, Place(read, value.requires_grad_))
+        unsaved = module._non_persistent_buffers_set if id(module) in self._known else own["_buffers"]
+        for key in unsaved:
+            notes.note_key(f"{name}.{key}", module._buffers[key], module._buffers, key)
+
+    def _note_optimizer(self, name: str, optimizer: Any) -> None:
+        home = sys.modules.get(type(optimizer).__module__)
+        if type(optimizer).__module__.partition(".")[0] != "torch":
+            own = {k: v for k, v in vars(optimizer).items() if k not in OF_OPTIMIZERS}
+            for key, value in own.items():
+                if _is_kept(value) and (key[0] != "_" or is_users(home)):
+                    self._notes.note_key(f"{name}.{key}", value, vars(optimizer), key)
+        for number, group in enumerate(optimizer.param_groups):
+            for index, each in enumerate(group["params"]):
+                if id(each) not in self._known:
+                    place = f"{name}.param_groups[{number}]['params'][{index}]"
+                    self._notes.note(place, each, Place(partial([each].__getitem__, 0)))
+
+    def _of_handlers(self) -> set[str]:
+        """The names of settings that a handler makes itself at each start, such as `Freeze`."""
+        found = set[str]()
+        for handler in self._state.engine.handlers.values():
+            for thing in handler.owned(self._state) if hasattr(handler, "owned") else ():
+                found |= {names[id(thing)] for names in (self._modules, self._parameters) if id(thing) in names}
+        return found
+
+    def _tell_of_lost(self, lost: Mapping[str, str]) -> None:
+        if new := {name: why for name, why in lost.items() if name not in self._told}:
+            self._told |= new.keys()
+            said = ", ".join(f"{name} ({why})" for name, why in new.items())
+            warn(
+                f"the run has changed {said}, which a checkpoint does not hold and a resume does "
+                "not put back, so that a resumed run is another run. Let a function of "
+                "Events.STARTED make the change again where state.epoch says so; or put an object "
+                "whose state_dict() has it into engine.objects"
+            )
+
+    def _tell_of_unsaved(self) -> None:
+        """Warn, once for each object, of changed objects with a state that are not saved.
+
+        They are compared at the first save, the second, the fourth and so on.
+        """
         self._saves += 1
-        if not self._found or self._saves & (self._saves - 1):
+        if not self._unsaved or self._saves & (self._saves - 1):
             return
         known = _known(self._state)
         changed = {
             name: each
-            for name, (each, before) in self._found.items()
+            for name, (each, before) in self._unsaved.items()
             if id(each) not in known and not are_equal(_fingerprint(each, known), before)
         }
         if changed:
             for name in changed:
-                del self._found[name]
+                del self._unsaved[name]
             warn(_message(changed, self._state.engine.objects))
+
+
+def _why_lost(name: str, value: Any, was: Any) -> str | None:
+    """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
+    if name.rpartition(".")[2] in modules.HOOKS:
+        return "a hook" if value > was else ""
+    if (weight := weight_of(value)) is not None:
+        count, size = weight
+        if count <= MANY and size <= LARGEST:
+            return None
+        if is_tensor(value) and value.grad_fn is not None:  # of one batch
+            return ""
+        return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
+    is_model = modules.is_module(value) or is_optimizer(value)
+    if is_model or (was is not GONE and was is not None and _is_kept(value)):
+        return f"now another {type(value).__name__}"
+    return ""
+
+
+def _is_kept(value: Any) -> bool:
+    """True for a value whose change is saved or told of; false for handles, libraries, batches."""
+    if weight_of(value) is not None:
+        return True
+    if isinstance(value, FunctionType):
+        return is_users(sys.modules.get(value.__module__))
+    if modules.is_module(value) or is_optimizer(value):
+        return True
+    return not isinstance(value, dict | type) and is_noted(value) and not hasattr(value, "__next__")
+
+
+def _parts_of(data: object) -> Roots:
+    """The parts of loaders and data sets, by the names under which torch's own classes hold them."""
+    left, seen = [("data", data)], set[int]()
+    while left:
+        name, thing = left.pop(0)
+        if id(thing) not in seen:
+            seen.add(id(thing))
+            yield name, thing
+            for key in ("dataset", "datasets", "batch_sampler", "sampler", "collate_fn"):
+                inner = getattr(thing, "__dict__", {}).get(key)
+                if isinstance(inner, list | tuple):
+                    left += [(f"{name}.{key}[{n}]", each) for n, each in enumerate(inner)]
+                elif inner is not None:
+                    left.append((f"{name}.{key}", inner))
 
 
 def is_stateful(thing: object) -> bool:
@@ -63,11 +321,6 @@ def is_stateful(thing: object) -> bool:
     if kind.__module__.partition(".")[0] == "camshaft":  # such as a state
         return False
     return modules.is_module(thing) or not hasattr(kind, "__iter__")
-
-
-def _is_whole(known: set[int], thing: Any) -> bool:
-    """True for an object with a state, unless one of its attributes is saved already."""
-    return is_stateful(thing) and not any(id(each) in known for each in _attributes(thing))
 
 
 def script_functions(
@@ -93,10 +346,37 @@ def _known(state: State[Any, Any]) -> set[int]:
     ]
     kept = [each for memory in memories for each in memory.saved_objects()]
     inside = [each for outer in (*objects.values(), *kept) for each in _attributes(outer)]
-    found = [*objects.values(), *handlers.values(), *kept, *inside]
-    for module in modules.all_modules(objects.values()):
-        found += [module, *module.parameters(recurse=False), *module.buffers(recurse=False)]
+    held = _storages([each for each in objects.values() if not modules.is_module(each)])
+    found = [*objects.values(), *handlers.values(), *kept]
+    found += [each for each in inside if not modules.is_module(each)]
+    for name, outer in objects.items():
+        for model in modules.modules_of(outer):
+            own = [*model.parameters()]
+            # An object of a script may have a network that its state_dict leaves out.
+            if outer is model or all(_address(each) in held for each in own):
+                for module in model.modules():
+                    found += [module, *module.parameters(recurse=False)]
+                    found += module.buffers(recurse=False)
     return set(map(id, found))
+
+
+def _storages(things: Iterable[Any]) -> set[int]:
+    """The addresses of the tensors in the `state_dict` of these objects."""
+    tensors = (each for thing in things for each in _values(_state_of(thing), tensors=True))
+    return {_address(each) for each in tensors if hasattr(each, "untyped_storage")}
+
+
+def _address(tensor: Any) -> int:
+    with suppress(Exception):  # such as a parameter without a shape, or a shard
+        return int(tensor.untyped_storage().data_ptr()) or id(tensor)
+    return id(tensor)
+
+
+def _state_of(thing: Any) -> Any:
+    """What an object saves; nothing if it cannot save now."""
+    with suppress(Exception):  # a method of the script's own
+        return thing.state_dict()
+    return None
 
 
 def _attributes(thing: Any) -> list[Any]:
@@ -113,21 +393,19 @@ def _fingerprint(thing: Any, known: set[int]) -> list[Any]:
     if modules.is_module(thing):
         own = [*thing.parameters(), *thing.buffers()]
         return [sample(each) for each in own if id(each) not in known]
-    with suppress(Exception):  # a method of the script's own
-        return list(_values(thing.state_dict()))
-    return []
+    return list(_values(_state_of(thing)))
 
 
-def _values(tree: Any, depth: int = 6) -> Iterator[Any]:
+def _values(tree: Any, depth: int = 6, *, tensors: bool = False) -> Iterator[Any]:
     if isinstance(tree, PLAIN):
         yield tree
     elif hasattr(tree, "untyped_storage"):
-        yield sample(tree)
+        yield tree if tensors else sample(tree)
     elif depth and isinstance(tree, Mapping | list | tuple):
         items: Iterable[Any] = tree.values() if isinstance(tree, Mapping) else tree
         yield len(tree)
         for each in items:
-            yield from _values(each, depth - 1)
+            yield from _values(each, depth - 1, tensors=tensors)
 
 
 def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dis
+import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain, islice
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import modules
 from ..explain import ROOMS
@@ -24,17 +25,62 @@ MOST = 5_000
 """The most objects that are searched in all."""
 FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} - {"__main__"}
 """Packages whose objects and functions are not searched."""
-LIBRARIES = (*ROOMS, str(Path(dis.__file__).parent), "<frozen")
+LIBRARIES = (*ROOMS, str(Path(os.__file__).parent), "<frozen")
 """Beginnings of file paths whose functions are not searched."""
 PLAIN = (str, int, float, bool, type(None))
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
+class Found(NamedTuple):
+    """A value that a walk has found, and where it is."""
+
+    name: str
+    """The expression by which a script would name it."""
+    value: Any
+    owner: Any = None
+    """The thing inside which it is: an object, a container, a class, a function; None for a root."""
+    holder: Any = None
+    """What the value is assigned to: the table of the owner's names, or else the owner."""
+    key: Any = None
+    """The value's key in a table, or an attribute of another holder."""
+
+
+def walk(
+    roots: Iterable[tuple[str, Any]], is_leaf: Callable[[Any], bool] = lambda _: False
+) -> Iterator[Found]:
+    """The values that can be reached from these roots, each object once.
+
+    The search follows the names in the code of functions and of the script's helpers. It does not
+    go into a leaf, the objects of other libraries, or large containers. A root without a name is
+    not told, and all its attributes are searched.
+    """
+    left = deque((Found(*root), 0) for root in roots)
+    whole = [found.value for found, _ in left if not found.name]
+    whole += [getattr(each, "__self__", None) for each in whole]
+    seen = dict[int, Any]()  # the things too, so that no identity is given out twice
+    while left and len(seen) < MOST:
+        found, depth = left.popleft()
+        thing = found.value
+        if isinstance(thing, PLAIN):
+            yield found
+            continue
+        if id(thing) in seen or isinstance(thing, ModuleType):
+            continue
+        seen[id(thing)] = thing
+        if found.name:
+            yield found
+        if depth < DEEPEST and not (found.name and is_leaf(thing)):
+            is_root = any(thing is each for each in whole)
+            left += ((each, depth + 1) for each in inside(thing, found.name, is_root))
+
+
+def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
+    """Functions, and callable objects of the script, as roots of a walk."""
+    return [("self" if is_of_the_script(each) else "", each) for each in functions]
+
+
 def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[str, Any]:
     """By expression: the wanted objects that functions of a script can reach.
-
-    The search follows the names in their code and in the script's helpers. It does not go into a
-    wanted object, the objects of other libraries, or large containers.
 
     >>> from torch import nn
     >>> target = nn.Linear(2, 1)
@@ -44,19 +90,9 @@ def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[
     {"nets['target']": Linear(in_features=2, out_features=1, bias=True)}
     """
     found: dict[str, Any] = {}
-    seen: set[int] = set()
-    left = deque((each, "self" if _is_of_the_script(each) else "", 0) for each in functions)
-    roots = [getattr(each, "__self__", None) for each in functions]
-    while left and len(seen) < MOST:
-        thing, name, depth = left.popleft()
-        if id(thing) in seen or isinstance(thing, type | ModuleType | str | int | float | None):
-            continue
-        seen.add(id(thing))
-        if name and wanted(thing):
+    for name, thing, *_ in walk(functions_of(functions), wanted):
+        if not isinstance(thing, (type, *PLAIN)) and wanted(thing):
             found.setdefault(name, thing)
-        elif depth < DEEPEST:
-            is_root = any(thing is each for each in roots)
-            left += ((*each, depth + 1) for each in _inside(thing, name, is_root))
     return found
 
 
@@ -121,12 +157,12 @@ def words_in(functions: Iterable[object]) -> set[str]:
         texts = [each for code in codes for each in code.co_consts if isinstance(each, str)]
         named = {*texts, *chain.from_iterable(code.co_names for code in codes)}
         words |= named
-        things = [owner, *(each for each, _ in _named_by(function))]
-        for each in filter(_is_of_the_script, [*things]):
-            things += [_attributes_of(each).get(name) for name in named]
+        things = [owner, *(found.value for found in _named_by(function))]
+        for each in filter(is_of_the_script, [*things]):
+            things += [found.value for found in _attributes_in(each, "") if found.key in named]
         methods = [
             MethodType(method, each)
-            for each in filter(_is_of_the_script, things)
+            for each in filter(is_of_the_script, things)
             for name in named
             if isinstance(method := getattr(type(each), name, None), FunctionType)
         ]
@@ -150,75 +186,79 @@ def _is_of_a_library(function: FunctionType) -> bool:
     return _is_foreign(function) and (function.__module__ or "").partition(".")[0] in FOREIGN
 
 
-def _inside(thing: Any, name: str, is_root: bool) -> Iterator[tuple[Any, str]]:
-    """The objects inside a thing, each with the expression by which a script would name it."""
+def inside(thing: Any, name: str, is_root: bool = False) -> Iterator[Found]:
+    """The values inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
         yield from _named_by(thing) if not _is_foreign(thing) else ()
+        yield from (Found(f"{name}.{k}", each, thing, vars(thing), k) for k, each in vars(thing).items())
     elif isinstance(thing, MethodType):
-        yield thing.__self__, name.rpartition(".")[0] or "self"
-        yield thing.__func__, name
+        yield Found(name.rpartition(".")[0] or "self", thing.__self__)
+        yield Found(name, thing.__func__)
     elif isinstance(thing, partial):
         inner = getattr(thing.func, "__code__", None)
         names = inner.co_varnames if inner else ()
         for number, each in enumerate(thing.args):
-            yield each, names[number] if number < len(names) else f"args[{number}]"
-        yield from ((each, key) for key, each in thing.keywords.items())
-        yield thing.func, name
+            yield Found(names[number] if number < len(names) else f"args[{number}]", each)
+        yield from (Found(key, each) for key, each in thing.keywords.items())
+        yield Found(name, thing.func)
     elif isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
         # No other mapping: one that loads its values, such as a file of h5py, would read them.
-        yield from ((each, f"{name}[{key!r}]") for key, each in thing.items())
+        yield from (Found(f"{name}[{key!r}]", each, thing, thing, key) for key, each in thing.items())
     elif isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
-        yield from ((each, f"{name}[{number}]") for number, each in enumerate(thing))
-    elif is_root or _is_of_the_script(thing):
-        own = _attributes_of(thing).items()
-        yield from ((each, f"{name}.{key}") for key, each in islice(own, WIDEST))
+        yield from (Found(f"{name}[{number}]", each, thing) for number, each in enumerate(thing))
+    elif isinstance(thing, type):
+        if is_users(sys.modules.get(thing.__module__)):
+            own = ((key, each) for key, each in vars(thing).items() if key[:2] != "__")
+            yield from (Found(f"{name}.{key}", each, thing, thing, key) for key, each in own)
+    elif is_root or is_of_the_script(thing):
+        yield from islice(_attributes_in(thing, name), WIDEST)
         for kind in type(thing).__mro__:  # a method may call any other one
             if kind.__module__.partition(".")[0] not in FOREIGN:
-                yield from ((each, name) for each in vars(kind).values())
+                yield from (Found(name, each) for each in vars(kind).values())
 
 
-def _named_by(function: FunctionType) -> Iterator[tuple[Any, str]]:
+def _attributes_in(thing: Any, name: str) -> Iterator[Found]:
+    """The attributes that an object itself has, those in `__slots__` too."""
+    own = getattr(thing, "__dict__", {})
+    yield from (Found(f"{name}.{key}", each, thing, own, key) for key, each in own.items())
+    for key in chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__):
+        if key not in own and hasattr(thing, key):
+            yield Found(f"{name}.{key}", getattr(thing, key), thing, thing, key)
+
+
+def _named_by(function: FunctionType) -> Iterator[Found]:
     """Cells, globals and defaults of a function, and the function that a decorator wrapped."""
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield cell.cell_contents, name
-        except ValueError:  # a cell that is still empty
+        with suppress(ValueError):  # a cell that is still empty
+            yield Found(name, cell.cell_contents, function, cell, "cell_contents")
+    table, names = function.__globals__, _names_in(function.__code__)
+    for name in names:
+        if (thing := table.get(name, table)) is table:
             continue
-    for name, *rest in _globals_in(function.__code__):
-        if name in function.__globals__:
-            thing = function.__globals__[name]
-            if not rest:
-                yield thing, name
-            elif isinstance(thing, ModuleType) and _is_users(thing):  # such as helpers.jitter
-                yield vars(thing).get(rest[0]), f"{name}.{rest[0]}"
+        yield Found(name, thing, function, table, name)
+        if isinstance(thing, ModuleType) and is_users(thing):  # such as helpers.jitter
+            own = vars(thing)
+            yield from (Found(f"{name}.{k}", own[k], thing, own, k) for k in names if k in own)
     defaults = function.__defaults__ or ()
     arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-    yield from zip(defaults, arguments[len(arguments) - len(defaults) :], strict=True)
-    yield from ((each, name) for name, each in (function.__kwdefaults__ or {}).items())
+    yield from map(Found, arguments[len(arguments) - len(defaults) :], defaults)
+    yield from (Found(name, each) for name, each in (function.__kwdefaults__ or {}).items())
 
 
 @lru_cache(maxsize=1024)
-def _globals_in(code: CodeType) -> list[tuple[str, ...]]:
-    """The names of the globals that a function's code reads, alone and with an attribute."""
-    found: dict[tuple[str, ...], None] = {}
-    for each in _codes(code):
-        last = ""
-        for instruction in dis.get_instructions(each):
-            if instruction.opname == "LOAD_GLOBAL":
-                last = str(instruction.argval)
-                found[(last,)] = None
-            elif last and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
-                found[(last, str(instruction.argval))] = None
-                last = ""
-            elif instruction.opname != "CACHE":
-                last = ""
-    return [*found]
+def _names_in(code: CodeType) -> tuple[str, ...]:
+    """The names of the globals and attributes in a function's code, and in functions inside it."""
+    # In the order of the code: that of a set would differ between two processes.
+    return tuple(dict.fromkeys(chain.from_iterable(each.co_names for each in _codes(code))))
 
 
-def _is_users(module: ModuleType) -> bool:
+@lru_cache(maxsize=1024)
+def is_users(module: ModuleType | None) -> bool:
     """True for a module of the script, and not of a library."""
-    file = getattr(module, "__file__", None) or ""
-    return bool(file) and "site-packages" not in file and not file.startswith(LIBRARIES)
+    file = getattr(module, "__file__", None)
+    if file is None:  # such as a notebook
+        return module is not None and module.__name__ == "__main__"
+    return "site-packages" not in file and not file.startswith(LIBRARIES)
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
@@ -234,14 +274,7 @@ def _is_foreign(function: FunctionType) -> bool:
     return "site-packages" in file or file.startswith(LIBRARIES)
 
 
-def _attributes_of(thing: Any) -> dict[str, Any]:
-    """The attributes that an object itself has, those in `__slots__` too."""
-    slots = chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__)
-    own = {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
-    return own | getattr(thing, "__dict__", {})
-
-
-def _is_of_the_script(thing: Any) -> bool:
+def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
     kind = type(thing)
     has_attributes = hasattr(thing, "__dict__") or hasattr(kind, "__slots__")

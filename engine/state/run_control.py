@@ -155,6 +155,10 @@ class RunControl:
     """The exception that ends the run."""
     completed: Rng | None = None
     """The generator states after COMPLETED; None before."""
+    changes: dict[str, Any] = field(default_factory=dict)
+    """What the run has changed of what its script made, as of the last save."""
+    noted: Any = None
+    """What compares the two, if something saves the run."""
     settings: dict[str, Any] = field(default_factory=dict)
     """By name: the settings of optimizers and schedules in the script that began this run."""
     position: Position | None = None
@@ -186,6 +190,7 @@ class RunControl:
             "counts": self.counts.state_dict(),
             "position": None if self.position is None else self.position.state_dict(),
             "settings": dict(self.settings),
+            "changes": dict(self.changes),
             "completed": None if self.completed is None else self.completed.state_dict(),
         }
 
@@ -197,6 +202,7 @@ class RunControl:
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
         self.settings = dict(saved["settings"])
+        self.changes = dict(saved.get("changes", {}))
         self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
 
 

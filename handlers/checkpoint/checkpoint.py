@@ -12,7 +12,7 @@ from typing import Any
 from uuid import uuid4
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.checks import Unsaved
+from ...engine.checks import Changes
 from .directory import Checkpoints, Saved, chosen, next_number, verified_at
 from .export import Export
 from .format import Keep, latest
@@ -188,6 +188,7 @@ class Checkpoint(EvaluatesSaved):
         self.note_weights(engine)
         engine.on(Events.LOADING)(self.open)
         engine.on(Events.LOADING)(self.begin)
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.put_back)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
         if isinstance(self.local, Local):
@@ -241,11 +242,10 @@ class Checkpoint(EvaluatesSaved):
         warn_of_buckets(state.engine)
         self._recorder(state).copies = copies_to_try(state.engine.objects)
         self._begin_local(state)
+        if self._is_first(state):
+            Changes(state)
         if state.is_new:
             self._begin(state)
-        found = state.engine.handlers.values()
-        if next(each for each in found if isinstance(each, Checkpoint)) is self:
-            self._recorder(state).unsaved = Unsaved(state)
         if not self.frozen:
             self._recorder(state).frozen = FrozenWeights.of(state.engine.objects)
         sys.audit("camshaft.Checkpoint.begin", self, state)
@@ -304,6 +304,11 @@ class Checkpoint(EvaluatesSaved):
             run = ranks.from_first(uuid4().hex)
         recorder.lineage = local.lineage = run, starts + 1
 
+    def put_back(self, state: State[Any, Any]) -> None:
+        """Put back what the run had changed; again after STARTED, where a script may set values."""
+        if self._is_first(state):
+            state.control.noted.put_back()
+
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
         state.save(repr(Trigger.of(self.when)), by=self)
@@ -323,8 +328,7 @@ class Checkpoint(EvaluatesSaved):
     def _record(self, state: State[Any, Any], to: Recorder, reasons: list[str]) -> None:
         recorder = self._recorder(state)
         sys.audit("camshaft.Checkpoint.save", self, state)
-        if recorder.unsaved is not None:
-            recorder.unsaved.tell()
+        state.control.noted.look()
         if recorder.copies is not None:
             copies, recorder.copies = recorder.copies, None
             try_to_put_back(state.engine.objects, copies)
@@ -388,6 +392,10 @@ class Checkpoint(EvaluatesSaved):
             recorder.go_on_from(path)
         logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
         return True
+
+    def _is_first(self, state: State[Any, Any]) -> bool:
+        found = state.engine.handlers.values()
+        return next(each for each in found if isinstance(each, Checkpoint)) is self
 
     def _others(self, state: State[Any, Any]) -> list[Checkpoint]:
         found = state.engine.handlers.values()

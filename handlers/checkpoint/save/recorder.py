@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ....engine import State, ranks
-from ....engine.checks import Unsaved
 from ...common import scalars
 from ...files import remove_path, synchronise
 from ..directory import (
@@ -105,8 +104,6 @@ class Recorder:
         ).absolute()  # the script may change its directory
         self.frozen: FrozenWeights | None = None
         """The frozen weights, if saves leave them out."""
-        self.unsaved: Unsaved | None = None
-        """The script's objects that the run changes and that are not among the engine's objects."""
         self.copies: dict[str, Any] | None = None
         """Copies of optimizers, in which the first save tries whether they can be put back."""
         self.layout: Layout = Layout()

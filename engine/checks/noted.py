@@ -1,0 +1,254 @@
+"""Settings and small values by place: what they were, what has changed, and how to put them back."""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from argparse import Namespace
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import chain
+from operator import call, setitem
+from types import CellType, FunctionType, SimpleNamespace
+from typing import Any, NamedTuple
+from weakref import ref
+
+from .reached import is_users
+
+MANY = 10_000
+"""The most values of a container that a checkpoint holds with the run: more of them are data."""
+LARGEST = 2**24
+"""The most bytes of tensors and arrays that a checkpoint holds with the run, for each value."""
+SIMPLE = frozenset({type(None), bool, int, float, str, bytes})
+MAPPINGS = frozenset({dict, OrderedDict, Counter, defaultdict})
+CONTAINERS = MAPPINGS | {list, tuple, set, deque}
+DEEPEST = 8
+GONE: Any = object()
+
+
+class Place(NamedTuple):
+    """Where a value is: how to read it without a call of Python, and how to assign another one."""
+
+    read: Callable[[], Any]
+    write: Callable[[Any], Any] | None = None
+    """None if a value can only be changed in place."""
+
+
+class Notes:
+    """Values by place as they were noted, and tables, in which new names may come."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Place] = {}
+        self._reads: list[Callable[[], Any]] = []
+        self._before: list[tuple[str, Any]] = []
+        self._marks: list[tuple[str, Any]] = []
+        """What tells of a change inside a value, of those that can change in place."""
+        self._tables: dict[str, tuple[dict[Any, Any], frozenset[Any]]] = {}
+        """By the name of the owner: names with values, and those that are known."""
+        self._sizes: list[int] = []
+        self._seen: set[tuple[int, Any]] = set()
+
+    def note(self, name: str, value: Any, place: Place) -> None:
+        """Note the value that is at a place now."""
+        if name in self._places:  # two functions use one name
+            name = f"{name} {len(self._places)}"
+        self._places[name] = place
+        if type(value) in SIMPLE or weight_of(value) is None or _is_constant(value):
+            self._reads.append(place.read)
+            self._before.append((name, value))
+        else:
+            self._marks.append((name, _mark(value)))
+
+    def note_key(self, name: str, value: Any, holder: Any, key: Any) -> None:
+        """Note the value of a key in a table, or of an attribute of another holder; each once."""
+        if (id(holder), key) not in self._seen:
+            self._seen.add((id(holder), key))
+            self.note(name, value, _place_of(holder, key))
+
+    def note_table(self, name: str, table: dict[Any, Any]) -> None:
+        """Note which names are in a table, so that new ones are found."""
+        if name not in self._tables:
+            self._tables[name] = table, frozenset(table)
+            self._sizes.append(len(table))
+
+    def place(self, name: str) -> Place | None:
+        """The place with this name, also of a new name in a known table."""
+        owner, _, key = name.rpartition(".")
+        if name not in self._places and owner in self._tables:
+            return _place_of(self._tables[owner][0], key)
+        return self._places.get(name)
+
+    def changed(self) -> Iterator[tuple[str, Any, Any]]:
+        """The names and values that differ from what was noted, and what was there before."""
+        now, before = [*map(call, self._reads)], self._before
+        try:  # in one pass without calls, since there may be thousands
+            moved = [
+                (*before[n], value)
+                for n, value in enumerate(now)
+                if value is not before[n][1] and value != before[n][1]
+            ]
+        except Exception:  # a number has become a tensor or an array
+            moved = [
+                (*before[n], value)
+                for n, value in enumerate(now)
+                if value is not before[n][1] and not _are_same(value, before[n][1])
+            ]
+        yield from ((name, value, was) for name, was, value in moved)
+        for name, was in self._marks:
+            if not _are_same(_mark(value := self._places[name].read()), was):
+                yield name, value, None
+        if [*map(len, (each for each, _ in self._tables.values()))] != self._sizes:
+            for name, (table, known) in self._tables.items():
+                new = sorted(key for key in table.keys() - known if type(key) is str)
+                yield from ((f"{name}.{key}", table[key], None) for key in new)
+
+
+def _place_of(holder: Any, key: Any) -> Place:
+    """The place of a name in a table, or of an attribute of a cell, a class or another object."""
+    if isinstance(holder, dict):
+        return Place(partial(dict.get, holder, key, GONE), partial(setitem, holder, key))
+    # Not `setattr` for objects: a frozen dataclass refuses it, and a setter may do more.
+    write: Any = setattr if isinstance(holder, CellType | type) else object.__setattr__
+    return Place(partial(getattr, holder, key, GONE), partial(write, holder, key))
+
+
+def is_noted(owner: Any) -> bool:
+    """True for what holds a script's own values: its functions, classes, objects, dicts."""
+    kind = type(owner)
+    if isinstance(owner, FunctionType | dict | type) or kind in (SimpleNamespace, Namespace):
+        return True
+    return is_users(sys.modules.get(kind.__module__))
+
+
+def weight_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
+    """How many plain values, tensors and arrays these are, and their bytes; None for others."""
+    kind = type(value)
+    if kind in SIMPLE:
+        return 1, 0
+    if is_tensor(value):
+        is_dense = not value.is_meta and str(value.layout) == "torch.strided"
+        return (1, value.nbytes) if is_dense else None
+    if is_array(value):
+        return None if value.dtype.hasobject else (1, value.nbytes)
+    if kind not in CONTAINERS or not depth:
+        return None
+    items: Iterable[Any] = chain(value, value.values()) if kind in MAPPINGS else value
+    if len(value) > MANY:
+        return (len(value), 0) if SIMPLE.issuperset(map(type, items)) else None
+    weights = [weight_of(each, depth - 1) for each in items]
+    if None in weights:
+        return None
+    found = [each for each in weights if each is not None]
+    return max(1, sum(count for count, _ in found)), sum(size for _, size in found)
+
+
+def copied(value: Any) -> Any:
+    """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
+    if is_tensor(value):
+        return value.detach().clone()
+    if is_array(value):
+        return value.copy()
+    if (kind := type(value)) in MAPPINGS:
+        items = {key: copied(each) for key, each in value.items()}
+        return items if kind in (dict, defaultdict) else kind(items)
+    if kind in CONTAINERS:
+        return (list if kind is deque else kind)(map(copied, value))
+    return value
+
+
+def put(place: Place, value: Any) -> None:
+    """Give a place a value: in place where it has one of this kind, so that others see it too."""
+    now = place.read()
+    like = type(now) is type(value) or (type(now), type(value)) in (
+        (deque, list),
+        (defaultdict, dict),
+    )
+    if is_tensor(now) and is_tensor(value):
+        if (now.shape, now.dtype, now.is_inference()) == (value.shape, value.dtype, False):
+            now.data.copy_(value)
+            return
+        value = value.to(now.device)
+    elif like and is_array(now) and (now.shape, now.dtype) == (value.shape, value.dtype):
+        now[...] = value
+        return
+    elif like and type(now) in CONTAINERS - {tuple}:
+        now.clear()
+        (now.extend if isinstance(now, list | deque) else now.update)(value)
+        return
+    if place.write is not None:
+        place.write(value)
+
+
+def _mark(value: Any, depth: int = DEEPEST) -> Any:
+    """What tells of a change: it equals another mark of the same unchanged value, and no other."""
+    kind = type(value)
+    if is_tensor(value):
+        return _Same(value), _numbers_of(value)
+    if is_array(value):
+        return _Same(value), zlib.crc32(_bytes_of(value))
+    if kind not in CONTAINERS or not depth:
+        return value if kind in SIMPLE else _Same(value)
+    if len(value) > 100 * MANY:
+        return len(value)
+    if kind in MAPPINGS:
+        return {key: _mark(each, depth - 1) for key, each in value.items()}
+    if SIMPLE.issuperset(map(type, value)):
+        return value if kind is tuple else value.copy()
+    return [_mark(each, depth - 1) for each in value]
+
+
+class _Same:
+    """Equal to another one of the same object, which it does not keep alive."""
+
+    __slots__ = ("_of",)
+
+    def __init__(self, thing: Any) -> None:
+        try:
+            self._of: Callable[[], Any] = ref(thing)
+        except TypeError:
+            self._of = partial([thing].__getitem__, 0)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and (own := self._of()) is not None and own is other._of()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _numbers_of(tensor: Any) -> Any:
+    """The count of a tensor's changes; of a small one on the CPU the numbers too, for `.data`."""
+    count = -1 if tensor.is_inference() else tensor._version
+    if tensor.device.type != "cpu" or tensor.nbytes > 2**20 or not tensor.is_contiguous():
+        return count
+    own = tensor.detach().reshape(-1).view(sys.modules["torch"].uint8)
+    return count, zlib.crc32(own.numpy())
+
+
+def _bytes_of(array: Any) -> bytes:
+    """The bytes of an array; of a large one, of some numbers, with those at its beginning."""
+    step = max(1, array.size // 4096) if array.nbytes > LARGEST else 1
+    found: bytes = (array.reshape(-1)[::step] if step > 1 else array).tobytes()
+    return found
+
+
+def _is_constant(value: Any) -> bool:
+    return type(value) is tuple and SIMPLE.issuperset(map(type, value))
+
+
+def _are_same(one: Any, other: Any) -> bool:
+    try:
+        return type(one) is type(other) and bool(one == other)
+    except Exception:
+        return False
+
+
+def is_tensor(value: Any) -> bool:
+    """True for a tensor of torch itself, and not of another class, such as a shard."""
+    torch: Any = sys.modules.get("torch")
+    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
+
+
+def is_array(value: Any) -> bool:
+    """True for an array of NumPy."""
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and type(value) is numpy.ndarray
