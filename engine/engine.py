@@ -376,6 +376,7 @@ class Engine(Generic[Batch, Output]):
                 "with parent=state"
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
+        state.control.epoch_length = epoch_length
         limit = shortest(epoch_length, _limit_batches(state, max_batches))
         repeats, in_step = epoch_length is not None, InStep(uneven)
         feed = Feed(data, state, limit, repeats=repeats, in_step=in_step)

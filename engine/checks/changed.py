@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType
 from typing import Any
@@ -24,7 +24,9 @@ from .noted import (
     Notes,
     Place,
     copied,
+    has_grown,
     is_noted,
+    is_plain,
     is_tensor,
     put,
     weight_of,
@@ -33,6 +35,8 @@ from .reached import PLAIN, Found, functions_of, is_of_the_script, is_update, is
 
 SAMPLES = 8
 """How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
+DATA = "data"
+"""The name of a run's data in expressions."""
 OF_MODULES = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = frozenset({"state", "param_groups", "defaults"})
@@ -56,6 +60,8 @@ class Changes:
         self._notes = Notes()
         self._modules: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
+        self._variables: set[str] = set()
+        """The names of variables of functions."""
         self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
@@ -64,6 +70,10 @@ class Changes:
         earlier: Changes | None = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
+        self._of_pass: dict[str, Any] = {}
+        """The changed values of the data as the current pass began."""
+        self._made: dict[str, Any] = {}
+        """By name: the script's own values of what was put back."""
         state.control.noted = self
 
     def names(self) -> set[str]:
@@ -81,17 +91,31 @@ class Changes:
             if (place := self._notes.place(name)) is not None:
                 found[name] = place.read(), GONE
         for name, (value, was) in found.items():
+            owner, _, key = name.rpartition(".")
             if value is GONE or name in theirs:
                 continue
+            if key in modules.HOOKS:
+                if value > was and any(map(_is_users, self._notes.place(name).read.__self__.values())):
+                    lost[owner] = "a hook more"
+                continue
             if is_tensor(value):
-                saved = _storages(self._state.engine.objects.values()) if saved is None else saved
-                if _address(value) in saved:
+                saved = addresses_in(self._state.engine.objects.values()) if saved is None else saved
+                if address_of(value) in saved:
                     continue
-            if (why := _why_lost(name, value, was)) is None:
+            if name in self._variables and has_grown(value, was):
+                # A record of this process, such as a list of losses, unless tensors are in it.
+                why = "" if is_plain(value) else f"a {type(value).__name__} that is filled"
+            else:
+                why = _why_lost(value, was)
+            if why is None:
                 values[name] = copied(value)
             elif why:
                 lost[name] = why
-        self._state.control.changes = {"values": values, "devices": devices_of(values)}
+        self._state.control.changes = {
+            "values": values,
+            "devices": devices_of(values),
+            "of_pass": self._of_pass,
+        }
         self._tell_of_lost(lost)
         self._tell_of_unsaved()
 
@@ -103,11 +127,13 @@ class Changes:
         objects = self._state.engine.objects.values()
         missing = list[str]()
         for name, value in on_devices(saved["values"], saved["devices"], objects).items():
-            place = self._notes.place(name)
-            if place is None:
+            if (place := self._notes.place(name)) is None:
                 missing.append(name)
-            else:
-                put(place, value)
+                continue
+            if name.startswith(DATA):
+                self._made.setdefault(name, copied(place.read()))
+            put(place, value)
+        self._of_pass = dict(saved.get("of_pass", {}))
         if missing and "" not in self._told:
             self._told.add("")
             warn(
@@ -115,6 +141,28 @@ class Changes:
                 "have as the run begins, so that it is another run now. Make it before the run, "
                 "under the same name"
             )
+
+    def begin_pass(self) -> None:
+        """Note the values of the data with which a pass begins: its order is drawn from them."""
+        self._of_pass = {
+            name: copied(value)
+            for name, value, _ in self._notes.changed()
+            if name.startswith(DATA) and value is not GONE and weight_of(value) is not None
+        }
+
+    @contextmanager
+    def as_the_pass_began(self) -> Generator[None, None, None]:
+        """Within a `with` block, the data has the values with which the saved pass began."""
+        now = dict[str, Any]()
+        for name in {**self._made, **self._of_pass}:
+            if (place := self._notes.place(name)) is not None:
+                now[name] = copied(place.read())
+                put(place, self._of_pass.get(name, self._made.get(name)))
+        try:
+            yield
+        finally:
+            for name, value in now.items():
+                put(self._notes.place(name), value)
 
     def _roots(self) -> Roots:
         """Note the engine's modules and optimizers; give the roots of the walk for all others."""
@@ -163,8 +211,11 @@ class Changes:
         if holder is not None and self._is_noted(owner):
             if _is_kept(value):
                 self._notes.note_key(name, value, holder, key)
+                if isinstance(owner, FunctionType):
+                    self._variables.add(name)
         elif holder is None and weight_of(value) is not None and not isinstance(value, PLAIN):
             self._notes.note(name, value, Place(partial([value].__getitem__, 0)))
+            self._variables.add(name)
         if isinstance(value, (*PLAIN, type, FunctionType)):
             return
         if modules.is_module(value):
@@ -220,10 +271,10 @@ class Changes:
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
         home = sys.modules.get(type(optimizer).__module__)
         if type(optimizer).__module__.partition(".")[0] != "torch":
-            own = {k: v for k, v in vars(optimizer).items() if k not in OF_OPTIMIZERS}
-            for key, value in own.items():
-                if _is_kept(value) and (key[0] != "_" or is_users(home)):
-                    self._notes.note_key(f"{name}.{key}", value, vars(optimizer), key)
+            own = vars(optimizer)
+            for key in own.keys() - OF_OPTIMIZERS:
+                if _is_kept(own[key]) and (key[0] != "_" or is_users(home)):
+                    self._notes.note_key(f"{name}.{key}", own[key], own, key)
         for number, group in enumerate(optimizer.param_groups):
             for index, each in enumerate(group["params"]):
                 if id(each) not in self._known:
@@ -269,10 +320,8 @@ class Changes:
             warn(_message(changed, self._state.engine.objects))
 
 
-def _why_lost(name: str, value: Any, was: Any) -> str | None:
+def _why_lost(value: Any, was: Any) -> str | None:
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
-    if name.rpartition(".")[2] in modules.HOOKS:
-        return "a hook" if value > was else ""
     if (weight := weight_of(value)) is not None:
         count, size = weight
         if count <= MANY and size <= LARGEST:
@@ -286,12 +335,16 @@ def _why_lost(name: str, value: Any, was: Any) -> str | None:
     return ""
 
 
+def _is_users(function: Any) -> bool:
+    return is_users(sys.modules.get(getattr(function, "__module__", None) or ""))
+
+
 def _is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
     if weight_of(value) is not None:
         return True
     if isinstance(value, FunctionType):
-        return is_users(sys.modules.get(value.__module__))
+        return _is_users(value)
     if modules.is_module(value) or is_optimizer(value):
         return True
     return not isinstance(value, dict | type) and is_noted(value) and not hasattr(value, "__next__")
@@ -299,7 +352,7 @@ def _is_kept(value: Any) -> bool:
 
 def _parts_of(data: object) -> Roots:
     """The parts of loaders and data sets, by the names under which torch's own classes hold them."""
-    left, seen = [("data", data)], set[int]()
+    left, seen = [(DATA, data)], set[int]()
     while left:
         name, thing = left.pop(0)
         if id(thing) not in seen:
@@ -346,27 +399,28 @@ def _known(state: State[Any, Any]) -> set[int]:
     ]
     kept = [each for memory in memories for each in memory.saved_objects()]
     inside = [each for outer in (*objects.values(), *kept) for each in _attributes(outer)]
-    held = _storages([each for each in objects.values() if not modules.is_module(each)])
+    held = addresses_in([each for each in objects.values() if not modules.is_module(each)])
     found = [*objects.values(), *handlers.values(), *kept]
     found += [each for each in inside if not modules.is_module(each)]
     for name, outer in objects.items():
         for model in modules.modules_of(outer):
             own = [*model.parameters()]
             # An object of a script may have a network that its state_dict leaves out.
-            if outer is model or all(_address(each) in held for each in own):
+            if outer is model or all(address_of(each) in held for each in own):
                 for module in model.modules():
                     found += [module, *module.parameters(recurse=False)]
                     found += module.buffers(recurse=False)
     return set(map(id, found))
 
 
-def _storages(things: Iterable[Any]) -> set[int]:
+def addresses_in(things: Iterable[Any]) -> set[int]:
     """The addresses of the tensors in the `state_dict` of these objects."""
     tensors = (each for thing in things for each in _values(_state_of(thing), tensors=True))
-    return {_address(each) for each in tensors if hasattr(each, "untyped_storage")}
+    return {address_of(each) for each in tensors if hasattr(each, "untyped_storage")}
 
 
-def _address(tensor: Any) -> int:
+def address_of(tensor: Any) -> int:
+    """The address of a tensor's numbers; its identity if it has none."""
     with suppress(Exception):  # such as a parameter without a shape, or a shard
         return int(tensor.untyped_storage().data_ptr()) or id(tensor)
     return id(tensor)

@@ -97,7 +97,7 @@ class Notes:
         yield from ((name, value, was) for name, was, value in moved)
         for name, was in self._marks:
             if not _are_same(_mark(value := self._places[name].read()), was):
-                yield name, value, None
+                yield name, value, was
         if [*map(len, (each for each, _ in self._tables.values()))] != self._sizes:
             for name, (table, known) in self._tables.items():
                 new = sorted(key for key in table.keys() - known if type(key) is str)
@@ -143,6 +143,13 @@ def weight_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
     return max(1, sum(count for count, _ in found)), sum(size for _, size in found)
 
 
+def is_plain(value: Any) -> bool:
+    """True for plain values, and containers of them."""
+    if type(value) not in CONTAINERS:
+        return type(value) in SIMPLE
+    return all(map(is_plain, chain(value, value.values()) if type(value) in MAPPINGS else value))
+
+
 def copied(value: Any) -> Any:
     """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
     if is_tensor(value):
@@ -160,6 +167,10 @@ def copied(value: Any) -> Any:
 def put(place: Place, value: Any) -> None:
     """Give a place a value: in place where it has one of this kind, so that others see it too."""
     now = place.read()
+    if value is GONE:  # a name that came later
+        if isinstance(place.write, partial) and place.write.func is setitem:
+            place.write.args[0].pop(place.write.args[1], None)
+        return
     like = type(now) is type(value) or (type(now), type(value)) in (
         (deque, list),
         (defaultdict, dict),
@@ -196,6 +207,16 @@ def _mark(value: Any, depth: int = DEEPEST) -> Any:
     if SIMPLE.issuperset(map(type, value)):
         return value if kind is tuple else value.copy()
     return [_mark(each, depth - 1) for each in value]
+
+
+def has_grown(value: Any, was: Any) -> bool:
+    """True for a list, dict or set whose earlier content, by its mark, is as it was."""
+    kind = type(value)
+    if kind is list and type(was) is list:
+        return _are_same(_mark(value[: len(was)]), was)
+    if kind in MAPPINGS and type(was) is dict:
+        return _are_same({key: _mark(value[key]) for key in was if key in value}, was)
+    return kind is set and type(was) is set and was <= value
 
 
 class _Same:

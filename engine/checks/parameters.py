@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from .. import modules
 from ..explain import warn
 from ..names import few
 from ..state import State
-from .changed import are_equal, sample
+from .changed import address_of, addresses_in, are_equal, sample
 from .checked import Checked, objects_by_place, optimizers_of, updated
 
 
@@ -22,13 +23,22 @@ def check_known(run: Checked) -> None:
         for each in module.parameters()
     }
     for name, optimizer in run.optimizers.items():
-        if own and own.isdisjoint(map(id, updated(optimizer))):
+        if not own or not own.isdisjoint(map(id, updated(optimizer))) or _is_bare(optimizer):
+            continue
+        others = (each for each in run.objects.values() if not modules.is_module(each))
+        if not {address_of(each) for each in updated(optimizer)} <= addresses_in(others):
             warn(
                 f"{name} updates parameters of no module among the engine's objects, so that "
                 "checkpoints do not hold them and evaluations leave their module in training mode. "
                 "If a model was replaced, make the optimizer of the new one; else name the module: "
                 'Engine(..., objects={"model": model, "optimizer": optimizer})'
             )
+
+
+def _is_bare(optimizer: Any) -> bool:
+    """True if it updates tensors of no module, such as a temperature: see `Changes`."""
+    parameter = sys.modules["torch"].nn.Parameter
+    return not any(isinstance(each, parameter) for each in updated(optimizer))
 
 
 def check_stepped(run: Checked) -> None:
@@ -53,7 +63,8 @@ def check_idle(run: Checked) -> None:
     the warning comes after the first epoch if the module is unchanged, and a backward pass gave it
     gradients or it is frozen.
     """
-    optimizers, unmoved = run.optimizers.values(), list[tuple[str, Any, list[Any]]]()
+    optimizers = [each for each in run.optimizers.values() if not _is_bare(each)]
+    unmoved = list[tuple[str, Any, list[Any]]]()
     found = modules.all_modules(run.objects.values())
     all_own = {id(each) for module in found for each in module.parameters(recurse=False)}
     is_sure = any(all_own.isdisjoint(map(id, updated(each))) for each in optimizers)

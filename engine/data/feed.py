@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from enum import Enum
 from functools import cached_property
 from itertools import islice
@@ -113,7 +114,8 @@ class Feed(Generic[Batch]):
         """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
         state, position = self.state, self.position
         is_inside = self.is_open and state.control.in_epoch and self._has_begun()
-        length = self.source.length(position.dealing if position and is_inside else None)
+        with self._as_it_began() if is_inside else nullcontext():
+            length = self.source.length(position.dealing if position and is_inside else None)
         if self.repeats:
             length = self.limit
         elif length is not None:
@@ -141,7 +143,8 @@ class Feed(Generic[Batch]):
             if position.at_end and is_of_other_ranks(position, self.source):
                 position.used_up = True
             else:
-                go_on(position, self.source, self._consumed(position), state.epoch)
+                with self._as_it_began():
+                    go_on(position, self.source, self._consumed(position), state.epoch)
         self.is_open, state.share = True, 1.0
         if self.repeats:
             self._passes = self._repeat()
@@ -213,6 +216,8 @@ class Feed(Generic[Batch]):
         consumed = read_again(self.data, position, earlier)
         check_same_ranks(earlier, consumed)
         self._has_opened = True
+        if (noted := state.control.noted) is not None:
+            noted.begin_pass()
         batches = self._open(position, consumed)
         if consumed:  # reading an iterator again must not draw: it drew these numbers before
             self._restore(rng)
@@ -232,7 +237,8 @@ class Feed(Generic[Batch]):
         consumed = self._consumed(position)
         if position.source is not None:  # another iterator, in this process
             position.read_from = None
-        batches = self._open(position, consumed)
+        with self._as_it_began():
+            batches = self._open(position, consumed)
         position.source = self.data if isinstance(self.data, Iterator) else None
         self._has_opened = True
         self._restore(now)
@@ -289,6 +295,11 @@ class Feed(Generic[Batch]):
 
     def _restore(self, rng: Rng) -> None:
         restore_generators(rng, self.data, self.named)
+
+    def _as_it_began(self) -> AbstractContextManager[None]:
+        """Gives the data the settings with which its current pass began."""
+        noted = self.state.control.noted
+        return nullcontext() if noted is None else noted.as_the_pass_began()
 
     def _has_begun(self) -> bool:
         """True if this epoch's pass has begun, even if the run stopped before its first batch."""

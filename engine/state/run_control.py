@@ -167,6 +167,8 @@ class RunControl:
     """The data that the run is reading; None at other times."""
     max_batches: int | None = None
     """The limit of a trial run; evaluations and runs inside it inherit this limit."""
+    epoch_length: int | None = None
+    """The batches of a virtual epoch, as `run` was told."""
     outer: State[Any, Any] | None = None
     """The state of the run that contains this one."""
     engine: Engine[Any, Any] | None = None

@@ -252,8 +252,9 @@ class Checkpoint(EvaluatesSaved):
 
     def _begin(self, state: State[Any, Any]) -> None:
         """Note the settings; resume a run, or start a new one."""
-        limit = {"max_batches": state.control.max_batches}  # no real run resumes a trial run
         control = state.control
+        # No real run resumes a trial run; and epochs of another length are other epochs.
+        limit = {"max_batches": control.max_batches, "epoch_length": control.epoch_length}
         steps = settings_of_steps(state.engine.handlers)
         control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
         others = self._others(state)

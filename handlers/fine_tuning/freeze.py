@@ -108,6 +108,11 @@ class Freeze:
         for module, training in found.norms:
             module.training = training
 
+    def owned(self, state: State[Any, Any]) -> list[Parameter | Module]:
+        """What it sets itself at each start, so that a resume need not put it back."""
+        found = state.recall(self, Found, saved=False)
+        return [each for each, _ in (*found.parameters.values(), *found.norms)]
+
     @property
     def _is_from_the_start(self) -> bool:
         return Trigger.of(self.when) == Trigger.of(Events.STARTED)

@@ -26,7 +26,7 @@ from .check import (
     validate_objects,
 )
 from .read import SavedRun
-from .settings import ACCUMULATE, LOSS
+from .settings import ACCUMULATE, EPOCH_LENGTH, LOSS
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Change:
     @property
     def is_reported(self) -> bool:
         """True if the change is only reported: a run may continue with another loss function."""
-        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS)
+        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS, EPOCH_LENGTH)
 
     def __str__(self) -> str:
         return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"

@@ -28,8 +28,8 @@ PROGRESS = frozenset(
 BASES = ("base_lrs", "bases", "base_values")
 """Keys of a scheduler's state_dict that repeat its optimizer's settings."""
 
-ACCUMULATE, LOSS = "accumulate", "loss_fn"
-"""The settings of updates and of `supervised` that are compared, and may differ."""
+ACCUMULATE, LOSS, EPOCH_LENGTH = "accumulate", "loss_fn", "epoch_length"
+"""The settings of updates, of `supervised` and of `run` that are compared, and may differ."""
 
 
 def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
