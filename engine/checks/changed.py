@@ -24,14 +24,21 @@ from .noted import (
     Notes,
     Place,
     copied,
-    has_grown,
     is_noted,
-    is_plain,
     is_tensor,
     put,
     weight_of,
 )
-from .reached import PLAIN, Found, functions_of, is_of_the_script, is_update, is_users, walk
+from .reached import (
+    PLAIN,
+    Found,
+    functions_of,
+    is_of_the_script,
+    is_only_filled,
+    is_update,
+    is_users,
+    walk,
+)
 
 SAMPLES = 8
 """How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
@@ -60,8 +67,7 @@ class Changes:
         self._notes = Notes()
         self._modules: dict[int, str] = {}
         self._parameters: dict[int, str] = {}
-        self._variables: set[str] = set()
-        """The names of variables of functions."""
+        self._functions: list[FunctionType] = []
         self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
@@ -102,12 +108,9 @@ class Changes:
                 saved = addresses_in(self._state.engine.objects.values()) if saved is None else saved
                 if address_of(value) in saved:
                     continue
-            if name in self._variables and has_grown(value, was):
-                # A record of this process, such as a list of losses, unless tensors are in it.
-                why = "" if is_plain(value) else f"a {type(value).__name__} that is filled"
-            else:
-                why = _why_lost(value, was)
-            if why is None:
+            if isinstance(value, list | set) and is_only_filled(key.partition(" ")[0], self._functions):
+                continue  # a record of this process
+            if (why := _why_lost(value, was)) is None:
                 values[name] = copied(value)
             elif why:
                 lost[name] = why
@@ -211,11 +214,10 @@ class Changes:
         if holder is not None and self._is_noted(owner):
             if _is_kept(value):
                 self._notes.note_key(name, value, holder, key)
-                if isinstance(owner, FunctionType):
-                    self._variables.add(name)
         elif holder is None and weight_of(value) is not None and not isinstance(value, PLAIN):
             self._notes.note(name, value, Place(partial([value].__getitem__, 0)))
-            self._variables.add(name)
+        if isinstance(value, FunctionType):
+            self._functions.append(value)
         if isinstance(value, (*PLAIN, type, FunctionType)):
             return
         if modules.is_module(value):

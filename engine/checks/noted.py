@@ -143,13 +143,6 @@ def weight_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
     return max(1, sum(count for count, _ in found)), sum(size for _, size in found)
 
 
-def is_plain(value: Any) -> bool:
-    """True for plain values, and containers of them."""
-    if type(value) not in CONTAINERS:
-        return type(value) in SIMPLE
-    return all(map(is_plain, chain(value, value.values()) if type(value) in MAPPINGS else value))
-
-
 def copied(value: Any) -> Any:
     """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
     if is_tensor(value):
@@ -207,16 +200,6 @@ def _mark(value: Any, depth: int = DEEPEST) -> Any:
     if SIMPLE.issuperset(map(type, value)):
         return value if kind is tuple else value.copy()
     return [_mark(each, depth - 1) for each in value]
-
-
-def has_grown(value: Any, was: Any) -> bool:
-    """True for a list, dict or set whose earlier content, by its mark, is as it was."""
-    kind = type(value)
-    if kind is list and type(was) is list:
-        return _are_same(_mark(value[: len(was)]), was)
-    if kind in MAPPINGS and type(was) is dict:
-        return _are_same({key: _mark(value[key]) for key in was if key in value}, was)
-    return kind is set and type(was) is set and was <= value
 
 
 class _Same:

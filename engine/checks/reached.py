@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 from collections import deque
@@ -259,6 +260,25 @@ def is_users(module: ModuleType | None) -> bool:
     if file is None:  # such as a notebook
         return module is not None and module.__name__ == "__main__"
     return "site-packages" not in file and not file.startswith(LIBRARIES)
+
+
+def is_only_filled(name: str, functions: Iterable[FunctionType]) -> bool:
+    """True if functions use what has this name for nothing but to append to it.
+
+    >>> losses, rates = [], [0.1]
+    >>> def step(state, batch):
+    ...     losses.append(batch * rates[-1])
+    >>> is_only_filled("losses", [step]), is_only_filled("rates", [step])
+    (True, False)
+    """
+    uses = set[object]()
+    own = (each for each in functions if not _is_foreign(each))
+    for code in chain.from_iterable(_codes(each.__code__) for each in own):
+        if name in (*code.co_names, *code.co_freevars):
+            said = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
+            loads = (n for n, each in enumerate(said) if each.argval == name and "LOAD" in each.opname)
+            uses |= {said[n + 1].argval for n in loads if "CLOSURE" not in said[n].opname}
+    return bool(uses) and uses <= {"append", "extend", "add"}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:
