@@ -18,6 +18,7 @@ from ..state import State, is_generator
 from ..state.memory_tree import devices_of, on_devices
 from .checked import is_optimizer
 from .noted import (
+    CONTAINERS,
     GONE,
     LARGEST,
     MANY,
@@ -65,9 +66,13 @@ class Changes:
         self._saves = 0
         self._told: set[str] = set()
         self._notes = Notes()
-        self._modules: dict[int, str] = {}
-        self._parameters: dict[int, str] = {}
+        self._modules: set[int] = set()
+        self._containers: set[int] = set()
+        self._settings: dict[int, str] = {}
+        """By module and parameter: the name of its mode, or of whether it requires a gradient."""
         self._functions: list[FunctionType] = []
+        self._records: dict[str, bool] = {}
+        """By name: whether functions use this list or set for nothing but to fill it."""
         self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
@@ -90,36 +95,27 @@ class Changes:
         """Store the changed values in the state, for a save; warn of what it cannot hold."""
         values: dict[str, Any] = {}
         lost: dict[str, str] = {}
-        theirs = self._of_handlers()
-        saved: set[int] | None = None
         found = {name: (value, was) for name, value, was in self._notes.changed()}
         for name in self._carried - found.keys():
             if (place := self._notes.place(name)) is not None:
                 found[name] = place.read(), GONE
+        theirs = self._not_ours(found) if found else set[str]()
         for name, (value, was) in found.items():
             owner, _, key = name.rpartition(".")
-            if value is GONE or name in theirs:
+            if name in theirs or value is GONE:
                 continue
             if key in modules.HOOKS:
-                if value > was and any(map(_is_users, self._notes.place(name).read.__self__.values())):
+                hooks = getattr(self._notes.place(name).read, "__self__")
+                if value > was and any(map(_is_users, hooks.values())):
                     lost[owner] = "a hook more"
-                continue
-            if is_tensor(value):
-                saved = addresses_in(self._state.engine.objects.values()) if saved is None else saved
-                if address_of(value) in saved:
-                    continue
-            if isinstance(value, list | set) and is_only_filled(key.partition(" ")[0], self._functions):
-                continue  # a record of this process
-            if (why := _why_lost(value, was)) is None:
+            elif (why := _why_lost(value, was)) is None:
                 values[name] = copied(value)
             elif why:
                 lost[name] = why
-        self._state.control.changes = {
-            "values": values,
-            "devices": devices_of(values),
-            "of_pass": self._of_pass,
-        }
-        self._tell_of_lost(lost)
+        changes = {"values": values, "devices": devices_of(values), "of_pass": self._of_pass}
+        self._state.control.changes = changes if values or self._of_pass else {}
+        if lost:
+            self._tell_of_lost(lost)
         self._tell_of_unsaved()
 
     def put_back(self) -> None:
@@ -156,16 +152,16 @@ class Changes:
     @contextmanager
     def as_the_pass_began(self) -> Generator[None, None, None]:
         """Within a `with` block, the data has the values with which the saved pass began."""
-        now = dict[str, Any]()
-        for name in {**self._made, **self._of_pass}:
-            if (place := self._notes.place(name)) is not None:
-                now[name] = copied(place.read())
-                put(place, self._of_pass.get(name, self._made.get(name)))
+        began = self._made | self._of_pass
+        places = {name: place for name in began if (place := self._notes.place(name)) is not None}
+        now = {name: copied(place.read()) for name, place in places.items()}
         try:
+            for name, place in places.items():
+                put(place, began[name])
             yield
         finally:
-            for name, value in now.items():
-                put(self._notes.place(name), value)
+            for name, place in places.items():
+                put(place, now[name])
 
     def _roots(self) -> Roots:
         """Note the engine's modules and optimizers; give the roots of the walk for all others."""
@@ -211,13 +207,19 @@ class Changes:
     def _note(self, found: Found) -> None:
         """Note what a walk has found: the value of a name, and what the value itself holds."""
         name, value, owner, holder, key = found
+        if isinstance(value, FunctionType):
+            self._functions.append(value)
+        if not name:
+            return
+        if id(owner) in self._containers:
+            return  # it is noted with what holds it
+        if type(value) in CONTAINERS and weight_of(value) is not None:
+            self._containers.add(id(value))
         if holder is not None and self._is_noted(owner):
             if _is_kept(value):
                 self._notes.note_key(name, value, holder, key)
         elif holder is None and weight_of(value) is not None and not isinstance(value, PLAIN):
             self._notes.note(name, value, Place(partial([value].__getitem__, 0)))
-        if isinstance(value, FunctionType):
-            self._functions.append(value)
         if isinstance(value, (*PLAIN, type, FunctionType)):
             return
         if modules.is_module(value):
@@ -244,7 +246,8 @@ class Changes:
         for path, each in paths.items():
             if id(each) not in self._modules:
                 place = f"{name}.{plain[path]}".strip(".")
-                self._modules[id(each)] = f"{place}.training"
+                self._modules.add(id(each))
+                self._settings[id(each)] = f"{place}.training"
                 yield from self._note_module(place, each)
 
     def _note_module(self, name: str, module: Any) -> Roots:
@@ -263,7 +266,7 @@ class Changes:
         for key, value in module._parameters.items():
             if value is not None:
                 place = f"{name}.{key}.requires_grad"
-                self._parameters[id(value)] = place
+                self._settings[id(value)] = place
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Place(read, value.requires_grad_))
         unsaved = module._non_persistent_buffers_set if id(module) in self._known else own["_buffers"]
@@ -277,19 +280,31 @@ class Changes:
             for key in own.keys() - OF_OPTIMIZERS:
                 if _is_kept(own[key]) and (key[0] != "_" or is_users(home)):
                     self._notes.note_key(f"{name}.{key}", own[key], own, key)
+            if is_users(home):
+                self._notes.note_table(name, own)
         for number, group in enumerate(optimizer.param_groups):
             for index, each in enumerate(group["params"]):
                 if id(each) not in self._known:
                     place = f"{name}.param_groups[{number}]['params'][{index}]"
                     self._notes.note(place, each, Place(partial([each].__getitem__, 0)))
 
-    def _of_handlers(self) -> set[str]:
-        """The names of settings that a handler makes itself at each start, such as `Freeze`."""
-        found = set[str]()
+    def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
+        """The names among these of what is saved elsewhere, made anew, or a record of a process."""
+        names = set[str]()
         for handler in self._state.engine.handlers.values():
             for thing in handler.owned(self._state) if hasattr(handler, "owned") else ():
-                found |= {names[id(thing)] for names in (self._modules, self._parameters) if id(thing) in names}
-        return found
+                names |= {self._settings[id(thing)]} if id(thing) in self._settings else set()
+        saved: set[int] | None = None
+        for name, (value, _) in found.items():
+            if is_tensor(value):
+                saved = addresses_in(self._state.engine.objects.values()) if saved is None else saved
+                names |= {name} if address_of(value) in saved else set()
+            elif isinstance(value, list | set):
+                if name not in self._records:
+                    key = name.rpartition(".")[2].partition(" ")[0]
+                    self._records[name] = is_only_filled(key, self._functions)
+                names |= {name} if self._records[name] else set()
+        return names
 
     def _tell_of_lost(self, lost: Mapping[str, str]) -> None:
         if new := {name: why for name, why in lost.items() if name not in self._told}:
@@ -357,7 +372,7 @@ def _parts_of(data: object) -> Roots:
     left, seen = [(DATA, data)], set[int]()
     while left:
         name, thing = left.pop(0)
-        if id(thing) not in seen:
+        if id(thing) not in seen and not isinstance(thing, list | tuple | dict):  # batches at hand
             seen.add(id(thing))
             yield name, thing
             for key in ("dataset", "datasets", "batch_sampler", "sampler", "collate_fn"):

@@ -14,7 +14,7 @@ from types import CellType, FunctionType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .reached import is_users
+from .reached import WIDEST, is_users
 
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
@@ -193,12 +193,12 @@ def _mark(value: Any, depth: int = DEEPEST) -> Any:
         return _Same(value), zlib.crc32(_bytes_of(value))
     if kind not in CONTAINERS or not depth:
         return value if kind in SIMPLE else _Same(value)
-    if len(value) > 100 * MANY:
+    if kind not in MAPPINGS and SIMPLE.issuperset(map(type, value)):
+        return value if kind is tuple else value.copy()
+    if len(value) > WIDEST:  # of tensors: too many to look at each one in each save
         return len(value)
     if kind in MAPPINGS:
         return {key: _mark(each, depth - 1) for key, each in value.items()}
-    if SIMPLE.issuperset(map(type, value)):
-        return value if kind is tuple else value.copy()
     return [_mark(each, depth - 1) for each in value]
 
 

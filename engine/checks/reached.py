@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain, islice, starmap
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
@@ -29,6 +29,8 @@ FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} -
 LIBRARIES = (*ROOMS, str(Path(os.__file__).parent), "<frozen")
 """Beginnings of file paths whose functions are not searched."""
 PLAIN = (str, int, float, bool, type(None))
+KEYS = frozenset({str, int, float, bool, tuple})
+"""Types of keys that can be read in an expression."""
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
@@ -48,31 +50,29 @@ class Found(NamedTuple):
 
 def walk(
     roots: Iterable[tuple[str, Any]], is_leaf: Callable[[Any], bool] = lambda _: False
-) -> Iterator[Found]:
+) -> list[Found]:
     """The values that can be reached from these roots, each object once.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
-    go into a leaf, the objects of other libraries, or large containers. A root without a name is
-    not told, and all its attributes are searched.
+    go into a leaf, the objects of other libraries, or large containers. Of a root without a
+    name, all attributes are searched.
     """
-    left = deque((Found(*root), 0) for root in roots)
+    left = deque((found, 0) for found in starmap(Found, roots))
     whole = [found.value for found, _ in left if not found.name]
-    whole += [getattr(each, "__self__", None) for each in whole]
+    whole = [*map(id, whole), *(id(getattr(each, "__self__", None)) for each in whole)]
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
+    found: list[Found] = []
     while left and len(seen) < MOST:
-        found, depth = left.popleft()
-        thing = found.value
+        each, depth = left.popleft()
+        name, thing, *_ = each
         if isinstance(thing, PLAIN):
-            yield found
-            continue
-        if id(thing) in seen or isinstance(thing, ModuleType):
-            continue
-        seen[id(thing)] = thing
-        if found.name:
-            yield found
-        if depth < DEEPEST and not (found.name and is_leaf(thing)):
-            is_root = any(thing is each for each in whole)
-            left += ((each, depth + 1) for each in inside(thing, found.name, is_root))
+            found.append(each)
+        elif id(thing) not in seen and not isinstance(thing, ModuleType):
+            seen[id(thing)] = thing
+            found.append(each)
+            if depth < DEEPEST and not (name and is_leaf(thing)):
+                left += [(one, depth + 1) for one in inside(thing, name, id(thing) in whole)]
+    return found
 
 
 def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
@@ -92,7 +92,7 @@ def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[
     """
     found: dict[str, Any] = {}
     for name, thing, *_ in walk(functions_of(functions), wanted):
-        if not isinstance(thing, (type, *PLAIN)) and wanted(thing):
+        if name and not isinstance(thing, (type, *PLAIN)) and wanted(thing):
             found.setdefault(name, thing)
     return found
 
@@ -158,7 +158,7 @@ def words_in(functions: Iterable[object]) -> set[str]:
         texts = [each for code in codes for each in code.co_consts if isinstance(each, str)]
         named = {*texts, *chain.from_iterable(code.co_names for code in codes)}
         words |= named
-        things = [owner, *(found.value for found in _named_by(function))]
+        things = [owner, *(found.value for found in _named_by(function, ""))]
         for each in filter(is_of_the_script, [*things]):
             things += [found.value for found in _attributes_in(each, "") if found.key in named]
         methods = [
@@ -187,63 +187,64 @@ def _is_of_a_library(function: FunctionType) -> bool:
     return _is_foreign(function) and (function.__module__ or "").partition(".")[0] in FOREIGN
 
 
-def inside(thing: Any, name: str, is_root: bool = False) -> Iterator[Found]:
+def inside(thing: Any, name: str, is_root: bool = False) -> list[Found]:
     """The values inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
-        yield from _named_by(thing) if not _is_foreign(thing) else ()
-        yield from (Found(f"{name}.{k}", each, thing, vars(thing), k) for k, each in vars(thing).items())
-    elif isinstance(thing, MethodType):
-        yield Found(name.rpartition(".")[0] or "self", thing.__self__)
-        yield Found(name, thing.__func__)
-    elif isinstance(thing, partial):
-        inner = getattr(thing.func, "__code__", None)
-        names = inner.co_varnames if inner else ()
-        for number, each in enumerate(thing.args):
-            yield Found(names[number] if number < len(names) else f"args[{number}]", each)
-        yield from (Found(key, each) for key, each in thing.keywords.items())
-        yield Found(name, thing.func)
-    elif isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
+        return [] if _is_foreign(thing) else _named_by(thing, name)
+    if isinstance(thing, MethodType):
+        owner = name.rpartition(".")[0] or "self"
+        return [Found(owner, thing.__self__), Found(name, thing.__func__)]
+    if isinstance(thing, partial):
+        code = getattr(thing.func, "__code__", None)
+        names = code.co_varnames[: len(thing.args)] if code else ()
+        names += tuple(f"args[{number}]" for number in range(len(names), len(thing.args)))
+        given = zip((*names, *thing.keywords), (*thing.args, *thing.keywords.values()), strict=True)
+        return [*starmap(Found, given), Found(name, thing.func)]
+    if isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
         # No other mapping: one that loads its values, such as a file of h5py, would read them.
-        yield from (Found(f"{name}[{key!r}]", each, thing, thing, key) for key, each in thing.items())
-    elif isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
-        yield from (Found(f"{name}[{number}]", each, thing) for number, each in enumerate(thing))
-    elif isinstance(thing, type):
-        if is_users(sys.modules.get(thing.__module__)):
-            own = ((key, each) for key, each in vars(thing).items() if key[:2] != "__")
-            yield from (Found(f"{name}.{key}", each, thing, thing, key) for key, each in own)
-    elif is_root or is_of_the_script(thing):
-        yield from islice(_attributes_in(thing, name), WIDEST)
-        for kind in type(thing).__mro__:  # a method may call any other one
-            if kind.__module__.partition(".")[0] not in FOREIGN:
-                yield from (Found(name, each) for each in vars(kind).values())
+        return [Found(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS]
+    if isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
+        return [Found(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
+    if isinstance(thing, type):
+        if not is_users(sys.modules.get(thing.__module__)):
+            return []
+        own = [(key, each) for key, each in vars(thing).items() if key[:2] != "__"]
+        return [Found(f"{name}.{key}", each, thing, thing, key) for key, each in own]
+    if not (is_root or is_of_the_script(thing)):
+        return []
+    # A method may call any other one.
+    kinds = [k for k in type(thing).__mro__ if k.__module__.partition(".")[0] not in FOREIGN]
+    methods = chain.from_iterable(vars(each).values() for each in kinds)
+    return [*_attributes_in(thing, name), *(Found(name, each) for each in methods)]
 
 
-def _attributes_in(thing: Any, name: str) -> Iterator[Found]:
+def _attributes_in(thing: Any, name: str) -> list[Found]:
     """The attributes that an object itself has, those in `__slots__` too."""
     own = getattr(thing, "__dict__", {})
-    yield from (Found(f"{name}.{key}", each, thing, own, key) for key, each in own.items())
+    found = [Found(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     for key in chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__):
         if key not in own and hasattr(thing, key):
-            yield Found(f"{name}.{key}", getattr(thing, key), thing, thing, key)
+            found.append(Found(f"{name}.{key}", getattr(thing, key), thing, thing, key))
+    return found
 
 
-def _named_by(function: FunctionType) -> Iterator[Found]:
-    """Cells, globals and defaults of a function, and the function that a decorator wrapped."""
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+def _named_by(function: FunctionType, name: str) -> list[Found]:
+    """Cells, globals, defaults and attributes of a function, and what a decorator wrapped."""
+    code, table, own = function.__code__, function.__globals__, vars(function)
+    found = [Found(f"{name}.{key}", each, function, own, key) for key, each in own.items()]
+    for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         with suppress(ValueError):  # a cell that is still empty
-            yield Found(name, cell.cell_contents, function, cell, "cell_contents")
-    table, names = function.__globals__, _names_in(function.__code__)
-    for name in names:
-        if (thing := table.get(name, table)) is table:
-            continue
-        yield Found(name, thing, function, table, name)
+            found.append(Found(key, cell.cell_contents, function, cell, "cell_contents"))
+    names = _names_in(code)
+    for key in filter(table.__contains__, names):
+        thing = table[key]
+        found.append(Found(key, thing, function, table, key))
         if isinstance(thing, ModuleType) and is_users(thing):  # such as helpers.jitter
-            own = vars(thing)
-            yield from (Found(f"{name}.{k}", own[k], thing, own, k) for k in names if k in own)
+            inner = vars(thing)
+            found += [Found(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
-    arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-    yield from map(Found, arguments[len(arguments) - len(defaults) :], defaults)
-    yield from (Found(name, each) for name, each in (function.__kwdefaults__ or {}).items())
+    arguments = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
+    return [*found, *map(Found, arguments, defaults), *starmap(Found, (function.__kwdefaults__ or {}).items())]
 
 
 @lru_cache(maxsize=1024)

@@ -1,0 +1,410 @@
+"""What a run changes of what its script made is a part of the run: saved, put back, or told of."""
+
+import sys
+import warnings
+from collections import deque
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+
+from camshaft import Engine, EventEnum, Events, Update, supervised
+from camshaft.handlers import Checkpoint, Freeze
+
+X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
+TEMPERATURE = 1.0
+
+
+class Rows(Dataset):
+    def __init__(self):
+        self.level, self.noise, self.pool = 0, {"scale": 1.0}, [*range(48)]
+
+    def __len__(self):
+        return len(self.pool)
+
+    def __getitem__(self, index):
+        return X[index] * (1 + 0.1 * self.level) * self.noise["scale"], X[index, :1]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(3, 8), nn.Dropout(0.1), nn.BatchNorm1d(8))
+        self.head = nn.Linear(8, 1)
+        self.tau, self.center, self.cache = 1.0, torch.zeros(1), None
+        self.register_buffer("seen", torch.zeros(1), persistent=False)
+
+    def forward(self, x):
+        out = self.head(self.body(x))
+        return (out - self.center - self.seen) / self.tau / TEMPERATURE
+
+
+class Counted(torch.optim.SGD):
+    count = 0
+
+    def step(self, closure=None):
+        self.count += 1
+        for group in self.param_groups:
+            group["lr"] = 0.1 / self.count
+        return super().step(closure)
+
+
+@dataclass(frozen=True)
+class Settings:
+    weight: list = field(default_factory=lambda: [1.0])
+
+
+class Slotted:
+    __slots__ = ("gain",)
+
+
+class Globals:
+    gain = 1.0
+
+
+def temper(to):
+    global TEMPERATURE
+    TEMPERATURE = to
+
+
+CHANGES = {
+    "unfreeze": lambda s: s.model.body.requires_grad_(True),
+    "freeze": lambda s: s.model.head.requires_grad_(False),
+    "eval": lambda s: s.model.body[2].eval(),
+    "dropout": lambda s: setattr(s.model.body[1], "p", 0.5),
+    "momentum": lambda s: setattr(s.model.body[2], "momentum", 0.01),
+    "loss": lambda s: setattr(s.loss, "delta", 0.1),
+    "level": lambda s: setattr(s.data, "level", 2),
+    "in a dict": lambda s: s.data.noise.update(scale=3.0),
+    "new name": lambda s: setattr(s.data, "level", 1) or vars(s.data).update(extra=2),
+    "pool": lambda s: s.data.pool.extend(range(48, 60)),
+    "weights": lambda s: setattr(s.sampler, "weights", torch.arange(60.0)),
+    "weights in place": lambda s: s.sampler.weights.mul_(torch.arange(60.0)),
+    "decay": lambda s: s.optimizer.param_groups[0].update(weight_decay=0.3),
+    "accumulate": lambda s: setattr(s.update, "accumulate", 2),
+    "float": lambda s: setattr(s.model, "tau", 0.5),
+    "tensor": lambda s: setattr(s.model, "center", s.model.center + 0.3),
+    "buffer": lambda s: s.model.seen.add_(0.3),
+    "global": lambda s: temper(0.5),
+    "frozen dataclass": lambda s: s.settings.weight.append(0.5),
+    "namespace": lambda s: setattr(s.space, "gain", 2.0),
+    "slot": lambda s: setattr(s.slotted, "gain", 2.0),
+    "class": lambda s: setattr(Globals, "gain", 2.0),
+    "array": lambda s: s.array.__imul__(2),
+    "deque": lambda s: s.queue.append(2.0),
+}
+
+
+def script(change, directory, when, **limits):
+    """One start of a script whose function makes a change at a moment; its weights at the end."""
+    temper(1.0)
+    Globals.gain = 1.0
+    torch.manual_seed(0)
+    s = SimpleNamespace(model=Net(), loss=nn.HuberLoss(delta=1.0), data=Rows())
+    s.settings, s.space, s.slotted = Settings(), SimpleNamespace(gain=1.0), Slotted()
+    s.slotted.gain, s.array, s.queue = 1.0, np.ones(2), deque([1.0], maxlen=1)
+    if change == "unfreeze":
+        s.model.body.requires_grad_(False)
+    s.optimizer = torch.optim.Adam(s.model.parameters(), lr=0.01)
+    s.update = Update(s.optimizer)
+    s.sampler = WeightedRandomSampler(torch.ones(60), 48) if "weights" in change else None
+
+    def loss(prediction, target):
+        gain = s.space.gain * s.slotted.gain * Globals.gain * float(s.array.mean()) * s.queue[0]
+        return s.loss(prediction * s.settings.weight[-1], target) * gain
+
+    engine = supervised(s.model, s.update, loss)
+    engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=5), resume=True))
+    engine.on(when)(lambda state: CHANGES[change](s))
+    loader = DataLoader(s.data, 4, shuffle=s.sampler is None, sampler=s.sampler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        state = engine.run(loader, max_epochs=4, **limits)
+    return state.iteration, [each.tolist() for each in s.model.state_dict().values()]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_setting_that_a_function_changes_once_is_part_of_the_run(tmp_path, change):
+    when = Events.EPOCH_STARTED(at=2)
+    whole = script(change, tmp_path / "whole", when)
+    script(change, tmp_path / "left", when, max_iterations=28)
+    assert script(change, tmp_path / "left", when) == whole
+
+
+# Torch's sampler reads the length of the data anew in the middle of a pass.
+@pytest.mark.slow
+@pytest.mark.parametrize("change", sorted(CHANGES.keys() - {"pool"}))
+@pytest.mark.parametrize("left", [21, 38])
+def test_also_in_the_middle_of_an_epoch(tmp_path, change, left):
+    when = Events.ITERATION_COMPLETED(at=17)
+    whole = script(change, tmp_path / "whole", when)
+    script(change, tmp_path / "left", when, max_iterations=left)
+    assert script(change, tmp_path / "left", when) == whole
+
+
+def test_what_the_script_says_anew_and_the_run_did_not_change_is_the_scripts(tmp_path):
+    def run(rate, epochs):
+        model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(rate), nn.Dropout(0.1))
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(tmp_path, resume=True))
+
+        @engine.on(Events.EPOCH_STARTED(at=1))
+        def change(state):
+            model[2].p = 0.7
+
+        engine.run([(torch.ones(2, 2), torch.ones(2, 2))], max_epochs=epochs)
+        return model[1].p, model[2].p
+
+    assert run(0.2, 1) == (0.2, 0.7)
+    assert run(0.4, 2) == (0.4, 0.7)
+
+
+def test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save(tmp_path):
+    model = nn.Linear(2, 1)
+
+    def run(epochs):
+        holder = SimpleNamespace(rate=0.0)
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(tmp_path, resume=True))
+        engine.on(Events.STARTED)(lambda state: setattr(holder, "rate", 1.0))
+        engine.on(Events.EPOCH_COMPLETED)(lambda state: setattr(holder, "rate", holder.rate / 2))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=epochs)
+        return holder.rate
+
+    assert [run(1), run(2), run(2)] == [0.5, 0.25, 0.25]  # the last one has nothing to do
+
+
+def test_an_object_with_a_counter_and_an_average_with_its_model_go_on(tmp_path):
+    class WarmUp:
+        def __init__(self, optimizer):
+            self.optimizer, self.count = optimizer, 0
+
+        def step(self):
+            self.count += 1
+            self.optimizer.param_groups[0]["lr"] = 0.01 * self.count
+
+    class Average:
+        def __init__(self, model):
+            self.model = model
+            self.shadow = {name: each.clone() for name, each in model.state_dict().items()}
+
+        def update(self):
+            for name, each in self.model.state_dict().items():
+                self.shadow[name].lerp_(each, 0.1)
+
+        def state_dict(self):
+            return dict(self.shadow)
+
+        def load_state_dict(self, saved):
+            self.shadow = dict(saved)
+
+    def run(directory, epochs):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.01)
+        engine = supervised(model, optimizer, nn.MSELoss())
+        warm, average = WarmUp(optimizer), Average(model)
+        engine.add(Checkpoint(directory, resume=True))
+        engine.on(Events.STEP_COMPLETED)(lambda state: (warm.step(), average.update()))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 3, max_epochs=epochs)
+        return warm.count, model.weight.tolist(), average.shadow["weight"].tolist()
+
+    whole = run(tmp_path / "whole", 3)
+    run(tmp_path / "left", 2)
+    assert run(tmp_path / "left", 3) == whole
+
+
+def test_an_attribute_of_an_optimizer_that_its_steps_change_goes_on(tmp_path):
+    def run(directory, epochs):
+        torch.manual_seed(0)
+        model = nn.Linear(2, 1)
+        engine = supervised(model, Counted(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(directory, resume=True))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 3, max_epochs=epochs)
+        return model.weight.tolist()
+
+    whole = run(tmp_path / "whole", 3)
+    run(tmp_path / "left", 2)
+    assert run(tmp_path / "left", 3) == whole
+
+
+class Sac(EventEnum):
+    TEMPERED = "tempered"
+
+
+def test_a_bare_tensor_with_an_optimizer_goes_on_and_the_target_beside_it_is_not_told_of(tmp_path):
+    def run(directory, epochs):
+        torch.manual_seed(0)
+        q, target = nn.Linear(2, 1), nn.Linear(2, 1)
+        log_alpha = torch.zeros(1, requires_grad=True)
+        tempering = torch.optim.Adam([log_alpha], 0.1)
+        update = Update(torch.optim.SGD(q.parameters(), 0.1))
+        temper = Update(tempering, event=Sac.TEMPERED)
+
+        def step(state, batch):
+            update(state, (q(batch) * log_alpha.exp().detach()).square().sum())
+            temper(state, (log_alpha.exp() - 2).square().sum())
+            for ours, theirs in zip(q.parameters(), target.parameters(), strict=True):
+                theirs.data.lerp_(ours.data, 0.1)
+
+        objects = {"q": q, "target": target, "optimizer": update.optimizer, "tempering": tempering}
+        engine = Engine(step, update, temper, objects=objects)
+        engine.add(Checkpoint(directory, resume=True))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            engine.run([torch.ones(1, 2)] * 3, max_epochs=epochs)
+        return log_alpha.item(), q.weight.tolist()
+
+    whole = run(tmp_path / "whole", 3)
+    run(tmp_path / "left", 2)
+    assert run(tmp_path / "left", 3) == whole
+
+
+def changed(change, directory, **objects):
+    """The warnings of a run in which a function makes a change of a model or a holder once."""
+    model, holder = Net(), SimpleNamespace(inner=None, **objects)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    engine.add(Checkpoint(directory))
+    engine.on(Events.EPOCH_STARTED(at=2))(lambda state: change(model, holder))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.run([(torch.ones(2, 3), torch.ones(2, 1))], max_epochs=4)
+    return [str(each.message) for each in caught]
+
+
+def hook(module, given, out):
+    return out * 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda model, holder: model.head.register_forward_hook(hook), "model.head (a hook more)"),
+        (lambda model, holder: setattr(holder, "net", nn.Linear(1, 1)), "net (now another Linear)"),
+        (lambda model, holder: setattr(holder, "function", hook), "(now another function)"),
+        (lambda model, holder: setattr(holder, "big", torch.ones(2**23)), "(33,554,432 bytes)"),
+        (lambda model, holder: setattr(holder, "rows", [0.5] * 20_000), "rows (20,000 values)"),
+    ],
+)
+def test_what_cannot_be_put_back_is_told_at_the_save_once_and_by_name(tmp_path, change, what):
+    start = {"net": nn.Linear(1, 1), "function": test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save}
+    told = [each for each in changed(change, tmp_path, **start) if "the run has changed" in each]
+    assert len(told) == 1
+    assert what in told[0]
+    assert "Events.STARTED" in told[0]
+
+
+def test_a_handle_an_iterator_or_a_library_s_object_that_comes_is_not_told_of(tmp_path):
+    def change(model, holder):
+        holder.file = files.append((tmp_path / "log").open("w")) or files[0]
+        holder.rows = iter([1, 2])
+        holder.lock = __import__("threading").Lock()
+        model.cache = torch.ones(2**23, requires_grad=True) * 2  # of one batch: it has a graph
+
+    files = []
+    assert changed(change, tmp_path / "run", file=None, rows=None, lock=None) == []
+    files[0].close()
+
+
+def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_path):
+    model = nn.Linear(2, 1)
+
+    def run(epochs):
+        losses, rates, outputs = [], [0.1], []
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(tmp_path, resume=True))
+
+        @engine.on(Events.EPOCH_COMPLETED)
+        def note(state):
+            losses.append(float(state.metrics["loss"]))
+            outputs.append(state.output.prediction)
+            rates.append(rates[-1] / 2)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=epochs)
+        return len(losses), len(outputs), rates
+
+    assert run(2) == (2, 2, [0.1, 0.05, 0.025])
+    assert run(3) == (1, 1, [0.1, 0.05, 0.025, 0.0125])
+
+
+def test_a_run_that_is_carried_on_in_the_process_saves_what_its_first_part_has_changed(tmp_path):
+    def run(*parts):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.1))
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(tmp_path / str(len(parts)), resume=True))
+
+        @engine.on(Events.EPOCH_STARTED(at=2))
+        def change(state):
+            model[1].p = 0.5
+
+        state, data = None, [(torch.ones(2, 2), torch.ones(2, 2))] * 3
+        for epochs in parts:
+            state = engine.run(data, max_epochs=epochs, state=state)
+        return model[1].p
+
+    assert run(2, 3) == 0.5
+    assert run(4, 4) == 0.5  # a new process, which goes on from epoch 3
+
+
+def test_what_freeze_does_stays_its_own_also_where_the_script_changes_it(tmp_path):
+    def run(epochs, until):
+        model = Net()
+        groups = model.parameters()
+        engine = supervised(model, torch.optim.SGD(groups, 0.1), nn.MSELoss())
+        engine.add(Freeze("body.*", until=Events.EPOCH_STARTED(at=until)))
+        engine.add(Checkpoint(tmp_path, resume=True))
+        trains = []
+        engine.on(Events.EPOCH_COMPLETED)(
+            lambda state: trains.append(model.body[0].weight.requires_grad)
+        )
+        engine.run([(torch.ones(2, 3), torch.ones(2, 1))], max_epochs=epochs)
+        return trains
+
+    assert run(2, until=3) == [False, False]
+    assert run(4, until=3) == [True, True]
+
+
+def test_another_epoch_length_at_a_resume_is_told(tmp_path, caplog):
+    model = nn.Linear(2, 1)
+
+    def run(epochs, **limits):
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(tmp_path, resume=True))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 6, max_epochs=epochs, **limits)
+
+    run(1)
+    run(2)
+    assert "epoch_length" not in caplog.text
+    run(3, epoch_length=4)
+    assert "epoch_length: None in the checkpoint -> 4 in the script" in caplog.text
+
+
+def test_the_changes_of_a_checkpoint_are_plain_values(tmp_path):
+    script("dropout", tmp_path, Events.EPOCH_STARTED(at=2))
+    newest = max(tmp_path.glob("*/rank-00000.json")).read_text()
+    assert '"changes": {"values": {"model.body.1.p": 0.5}' in newest
+
+
+def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
+    calls = []
+    model = nn.Sequential(*(nn.Dropout(0.1) for _ in range(1000)), nn.Linear(2, 1))
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    engine.add(Checkpoint(tmp_path))
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def count(state):
+        noted = state.control.noted
+        noted.look()  # the first time, it looks whether a list that grows is a record
+        sys.setprofile(lambda frame, event, argument: calls.append(event))
+        noted.look()
+        sys.setprofile(None)
+
+    engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
+    assert len(calls) < 100
