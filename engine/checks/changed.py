@@ -24,6 +24,7 @@ from .noted import (
     MANY,
     Notes,
     Place,
+    are_alike,
     copied,
     is_noted,
     is_tensor,
@@ -85,6 +86,10 @@ class Changes:
         """The changed values of the data as the current pass began."""
         self._made: dict[str, Any] = {}
         """By name: the script's own values of what was put back."""
+        self._saved: dict[str, Any] = {}
+        """What was put back, until STARTED."""
+        self._started: dict[str, Any] = {}
+        """The changed values as the run's first STARTED left them."""
         state.control.noted = self
 
     def names(self) -> set[str]:
@@ -105,15 +110,19 @@ class Changes:
             if name in theirs or value is GONE:
                 continue
             if key in modules.HOOKS:
-                hooks = getattr(self._notes.place(name).read, "__self__")
+                hooks = self._notes.place(name).read.__self__
                 if value > was and any(map(_is_users, hooks.values())):
                     lost[owner] = "a hook more"
             elif (why := _why_lost(value, was)) is None:
                 values[name] = copied(value)
             elif why:
                 lost[name] = why
-        changes = {"values": values, "devices": devices_of(values), "of_pass": self._of_pass}
-        self._state.control.changes = changes if values or self._of_pass else {}
+        self._state.control.changes = {
+            "values": values,
+            "devices": devices_of(values),
+            "started": {name: each for name, each in self._started.items() if name in values},
+            "of_pass": self._of_pass,
+        }
         if lost:
             self._tell_of_lost(lost)
         self._tell_of_unsaved()
@@ -121,32 +130,46 @@ class Changes:
     def put_back(self) -> None:
         """Assign the values that an earlier part of the run, in another process, had changed."""
         saved = self._state.control.changes
-        if not saved:
-            return
         objects = self._state.engine.objects.values()
         missing = list[str]()
-        for name, value in on_devices(saved["values"], saved["devices"], objects).items():
+        self._saved = on_devices(saved["values"], saved["devices"], objects)
+        for name, value in self._saved.items():
             if (place := self._notes.place(name)) is None:
                 missing.append(name)
                 continue
             if name.startswith(DATA):
-                self._made.setdefault(name, copied(place.read()))
+                self._made[name] = copied(place.read())
             put(place, value)
-        self._of_pass = dict(saved.get("of_pass", {}))
-        if missing and "" not in self._told:
-            self._told.add("")
+        self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
+        if missing:
             warn(
                 f"the run that goes on had changed {few(missing, 4)}, which this script does not "
                 "have as the run begins, so that it is another run now. Make it before the run, "
                 "under the same name"
             )
 
+    def start(self) -> None:
+        """After STARTED: put back what a function has set again, as at the run's first start.
+
+        What it sets to another value at each start, such as a time, stays.
+        """
+        if self._state.is_new:
+            found = ((name, value) for name, value, _ in self._notes.changed())
+            self._started = {name: copied(each) for name, each in found if weight_of(each)}
+        for name, value in self._saved.items():
+            place = self._notes.place(name)
+            if place is not None and (
+                name not in self._started or are_alike(place.read(), self._started[name])
+            ):
+                put(place, value)
+        self._saved = {}
+
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
         self._of_pass = {
             name: copied(value)
             for name, value, _ in self._notes.changed()
-            if name.startswith(DATA) and value is not GONE and weight_of(value) is not None
+            if name.startswith(DATA) and weight_of(value)
         }
 
     @contextmanager
@@ -168,10 +191,11 @@ class Changes:
         engine = self._state.engine
         for name, each in engine.objects.items():
             for outer in modules.modules_of(each):
-                yield from self._note_model(name, outer)
+                if id(outer) in self._known:
+                    yield from self._note_model(name, outer)
             yield name, each
         for name, each in _parts_of(self._state.control.data):
-            if type(each).__module__.startswith("torch.utils.data") and not hasattr(each, "dataset"):
+            if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
                 for key, value in vars(each).items():  # such as the weights of a sampler
                     if _is_kept(value):
                         self._notes.note_key(f"{name}.{key}", value, vars(each), key)
@@ -269,7 +293,9 @@ class Changes:
                 self._settings[id(value)] = place
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Place(read, value.requires_grad_))
-        unsaved = module._non_persistent_buffers_set if id(module) in self._known else own["_buffers"]
+        unsaved = (
+            module._non_persistent_buffers_set if id(module) in self._known else own["_buffers"]
+        )
         for key in unsaved:
             notes.note_key(f"{name}.{key}", module._buffers[key], module._buffers, key)
 
@@ -297,7 +323,9 @@ class Changes:
         saved: set[int] | None = None
         for name, (value, _) in found.items():
             if is_tensor(value):
-                saved = addresses_in(self._state.engine.objects.values()) if saved is None else saved
+                saved = (
+                    addresses_in(self._state.engine.objects.values()) if saved is None else saved
+                )
                 names |= {name} if address_of(value) in saved else set()
             elif isinstance(value, list | set):
                 if name not in self._records:
@@ -368,7 +396,7 @@ def _is_kept(value: Any) -> bool:
 
 
 def _parts_of(data: object) -> Roots:
-    """The parts of loaders and data sets, by the names under which torch's own classes hold them."""
+    """The parts of loaders and data sets, by the names that torch's own classes have for them."""
     left, seen = [(DATA, data)], set[int]()
     while left:
         name, thing = left.pop(0)
@@ -419,7 +447,7 @@ def _known(state: State[Any, Any]) -> set[int]:
     held = addresses_in([each for each in objects.values() if not modules.is_module(each)])
     found = [*objects.values(), *handlers.values(), *kept]
     found += [each for each in inside if not modules.is_module(each)]
-    for name, outer in objects.items():
+    for outer in objects.values():
         for model in modules.modules_of(outer):
             own = [*model.parameters()]
             # An object of a script may have a network that its state_dict leaves out.

@@ -1,4 +1,4 @@
-"""Settings and small values by place: what they were, what has changed, and how to put them back."""
+"""Settings and small values by place: what they were, what has changed, how to put them back."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ class Notes:
 
     def note(self, name: str, value: Any, place: Place) -> None:
         """Note the value that is at a place now."""
-        if name in self._places:  # two functions use one name
-            name = f"{name} {len(self._places)}"
+        first, number = name, 1
+        while name in self._places:  # two functions use one name
+            name, number = f"{first} {number + 1}", number + 1
         self._places[name] = place
         if type(value) in SIMPLE or weight_of(value) is None or _is_constant(value):
             self._reads.append(place.read)
@@ -237,6 +238,17 @@ def _bytes_of(array: Any) -> bytes:
 
 def _is_constant(value: Any) -> bool:
     return type(value) is tuple and SIMPLE.issuperset(map(type, value))
+
+
+def are_alike(one: Any, other: Any) -> bool:
+    """True if two values of any kind have the same content."""
+    if is_tensor(one) and is_tensor(other):
+        return bool(sys.modules["torch"].equal(one.cpu(), other.cpu()))
+    if type(one) in CONTAINERS and type(other) in CONTAINERS and len(one) == len(other):
+        if type(one) in MAPPINGS:
+            return one.keys() == other.keys() and all(are_alike(one[k], other[k]) for k in one)
+        return one == other if isinstance(one, set) else all(map(are_alike, one, other))
+    return _are_same(one, other)
 
 
 def _are_same(one: Any, other: Any) -> bool:

@@ -41,7 +41,7 @@ class Found(NamedTuple):
     """The expression by which a script would name it."""
     value: Any
     owner: Any = None
-    """The thing inside which it is: an object, a container, a class, a function; None for a root."""
+    """The thing that has it: an object, a container, a class, a function; None for a root."""
     holder: Any = None
     """What the value is assigned to: the table of the owner's names, or else the owner."""
     key: Any = None
@@ -202,7 +202,9 @@ def inside(thing: Any, name: str, is_root: bool = False) -> list[Found]:
         return [*starmap(Found, given), Found(name, thing.func)]
     if isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
         # No other mapping: one that loads its values, such as a file of h5py, would read them.
-        return [Found(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS]
+        return [
+            Found(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS
+        ]
     if isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
         return [Found(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
     if isinstance(thing, type):
@@ -224,7 +226,7 @@ def _attributes_in(thing: Any, name: str) -> list[Found]:
     found = [Found(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     for key in chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__):
         if key not in own and hasattr(thing, key):
-            found.append(Found(f"{name}.{key}", getattr(thing, key), thing, thing, key))
+            found += [Found(f"{name}.{key}", getattr(thing, key), thing, thing, key)]
     return found
 
 
@@ -244,7 +246,11 @@ def _named_by(function: FunctionType, name: str) -> list[Found]:
             found += [Found(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
-    return [*found, *map(Found, arguments, defaults), *starmap(Found, (function.__kwdefaults__ or {}).items())]
+    return [
+        *found,
+        *map(Found, arguments, defaults),
+        *starmap(Found, (function.__kwdefaults__ or {}).items()),
+    ]
 
 
 @lru_cache(maxsize=1024)
@@ -277,7 +283,9 @@ def is_only_filled(name: str, functions: Iterable[FunctionType]) -> bool:
     for code in chain.from_iterable(_codes(each.__code__) for each in own):
         if name in (*code.co_names, *code.co_freevars):
             said = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
-            loads = (n for n, each in enumerate(said) if each.argval == name and "LOAD" in each.opname)
+            loads = (
+                n for n, each in enumerate(said) if each.argval == name and "LOAD" in each.opname
+            )
             uses |= {said[n + 1].argval for n in loads if "CLOSURE" not in said[n].opname}
     return bool(uses) and uses <= {"append", "extend", "add"}
 

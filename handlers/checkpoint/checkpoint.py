@@ -188,7 +188,7 @@ class Checkpoint(EvaluatesSaved):
         self.note_weights(engine)
         engine.on(Events.LOADING)(self.open)
         engine.on(Events.LOADING)(self.begin)
-        engine.on(Events.STARTED, stage=Stage.REPORT)(self.put_back)
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.start)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
         engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
         if isinstance(self.local, Local):
@@ -259,7 +259,9 @@ class Checkpoint(EvaluatesSaved):
         control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
         others = self._others(state)
         if self.resume:
-            if not self.load(state):
+            if self.load(state):
+                state.control.noted.put_back()
+            else:
                 for each in others:
                     if not each.start_over:
                         each.refuse_to_mix(state)
@@ -305,10 +307,10 @@ class Checkpoint(EvaluatesSaved):
             run = ranks.from_first(uuid4().hex)
         recorder.lineage = local.lineage = run, starts + 1
 
-    def put_back(self, state: State[Any, Any]) -> None:
-        """Put back what the run had changed; again after STARTED, where a script may set values."""
+    def start(self, state: State[Any, Any]) -> None:
+        """Put back what functions of STARTED have set again."""
         if self._is_first(state):
-            state.control.noted.put_back()
+            state.control.noted.start()
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""

@@ -4,6 +4,7 @@ import sys
 import warnings
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import count
 from types import SimpleNamespace
 
 import numpy as np
@@ -67,7 +68,7 @@ class Globals:
 
 
 def temper(to):
-    global TEMPERATURE
+    global TEMPERATURE  # noqa: PLW0603  as scripts do
     TEMPERATURE = to
 
 
@@ -176,6 +177,20 @@ def test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save(tmp_path)
         return holder.rate
 
     assert [run(1), run(2), run(2)] == [0.5, 0.25, 0.25]  # the last one has nothing to do
+
+
+def test_what_the_start_of_each_process_sets_to_another_value_stays(tmp_path):
+    model, processes = nn.Linear(2, 1), count(1)
+
+    def run(epochs):
+        holder = SimpleNamespace(process=0)
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+        engine.add(Checkpoint(tmp_path, resume=True))
+        engine.on(Events.STARTED)(lambda state: setattr(holder, "process", next(processes)))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=epochs)
+        return holder.process
+
+    assert [run(1), run(2), run(3)] == [1, 2, 3]
 
 
 def test_an_object_with_a_counter_and_an_average_with_its_model_go_on(tmp_path):
@@ -291,7 +306,10 @@ def hook(module, given, out):
     ],
 )
 def test_what_cannot_be_put_back_is_told_at_the_save_once_and_by_name(tmp_path, change, what):
-    start = {"net": nn.Linear(1, 1), "function": test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save}
+    start = {
+        "net": nn.Linear(1, 1),
+        "function": test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save,
+    }
     told = [each for each in changed(change, tmp_path, **start) if "the run has changed" in each]
     assert len(told) == 1
     assert what in told[0]
@@ -393,18 +411,16 @@ def test_the_changes_of_a_checkpoint_are_plain_values(tmp_path):
 
 
 def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
-    calls = []
+    calls = count()
     model = nn.Sequential(*(nn.Dropout(0.1) for _ in range(1000)), nn.Linear(2, 1))
     engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
     engine.add(Checkpoint(tmp_path))
 
     @engine.on(Events.EPOCH_COMPLETED)
-    def count(state):
-        noted = state.control.noted
-        noted.look()  # the first time, it looks whether a list that grows is a record
-        sys.setprofile(lambda frame, event, argument: calls.append(event))
-        noted.look()
+    def look(state):
+        sys.setprofile(lambda frame, event, argument: next(calls))
+        state.control.noted.look()
         sys.setprofile(None)
 
     engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
-    assert len(calls) < 100
+    assert next(calls) < 100
