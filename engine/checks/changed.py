@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from types import FunctionType
@@ -12,41 +12,46 @@ from typing import Any
 
 from .. import modules
 from ..explain import warn
+from ..modules import HOOKS
 from ..names import few
 from ..signals import Subscription
-from ..state import State, is_generator
-from ..state.memory_tree import devices_of, on_devices
-from .checked import is_optimizer
-from .noted import (
+from ..state import (
     CONTAINERS,
     GONE,
     LARGEST,
     MANY,
-    Notes,
-    Place,
-    are_alike,
-    copied,
+    SettingsNoted,
+    Spot,
+    State,
+    assign,
+    copy_of,
+    devices_of,
+    extent_of,
+    have_same_content,
+    is_by_user,
+    is_generator,
     is_noted,
-    is_tensor,
-    put,
-    weight_of,
+    is_plain_tensor,
+    on_devices,
 )
+from .checked import is_optimizer
 from .reached import (
     PLAIN,
-    Found,
+    Reached,
     functions_of,
     is_of_the_script,
     is_only_filled,
     is_update,
-    is_users,
-    walk,
+    search,
 )
 
 SAMPLES = 8
 """How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
 DATA = "data"
 """The name of a run's data in expressions."""
-OF_MODULES = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set"})
+OF_MODULES = frozenset(
+    {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
+)
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = frozenset({"state", "param_groups", "defaults"})
 Roots = Iterator[tuple[str, Any]]
@@ -66,7 +71,7 @@ class Changes:
         self._state = state
         self._saves = 0
         self._told: set[str] = set()
-        self._notes = Notes()
+        self._notes = SettingsNoted()
         self._modules: set[int] = set()
         self._containers: set[int] = set()
         self._settings: dict[int, str] = {}
@@ -77,7 +82,7 @@ class Changes:
         self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
-        for found in walk([*self._roots()], self._is_leaf):
+        for found in search([*self._roots()], self._is_leaf):
             self._note(found)
         earlier: Changes | None = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
@@ -109,12 +114,12 @@ class Changes:
             owner, _, key = name.rpartition(".")
             if name in theirs or value is GONE:
                 continue
-            if key in modules.HOOKS:
+            if key in HOOKS:
                 hooks = self._notes.place(name).read.__self__
-                if value > was and any(map(_is_users, hooks.values())):
+                if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
             elif (why := _why_lost(value, was)) is None:
-                values[name] = copied(value)
+                values[name] = copy_of(value)
             elif why:
                 lost[name] = why
         self._state.control.changes = {
@@ -138,8 +143,8 @@ class Changes:
                 missing.append(name)
                 continue
             if name.startswith(DATA):
-                self._made[name] = copied(place.read())
-            put(place, value)
+                self._made[name] = copy_of(place.read())
+            assign(place, value)
         self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
         if missing:
             warn(
@@ -155,21 +160,21 @@ class Changes:
         """
         if self._state.is_new:
             found = ((name, value) for name, value, _ in self._notes.changed())
-            self._started = {name: copied(each) for name, each in found if weight_of(each)}
+            self._started = {name: copy_of(each) for name, each in found if extent_of(each)}
         for name, value in self._saved.items():
             place = self._notes.place(name)
             if place is not None and (
-                name not in self._started or are_alike(place.read(), self._started[name])
+                name not in self._started or have_same_content(place.read(), self._started[name])
             ):
-                put(place, value)
+                assign(place, value)
         self._saved = {}
 
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
         self._of_pass = {
-            name: copied(value)
+            name: copy_of(value)
             for name, value, _ in self._notes.changed()
-            if name.startswith(DATA) and weight_of(value)
+            if name.startswith(DATA) and extent_of(value)
         }
 
     @contextmanager
@@ -177,17 +182,17 @@ class Changes:
         """Within a `with` block, the data has the values with which the saved pass began."""
         began = self._made | self._of_pass
         places = {name: place for name in began if (place := self._notes.place(name)) is not None}
-        now = {name: copied(place.read()) for name, place in places.items()}
+        now = {name: copy_of(place.read()) for name, place in places.items()}
         try:
             for name, place in places.items():
-                put(place, began[name])
+                assign(place, began[name])
             yield
         finally:
             for name, place in places.items():
-                put(place, now[name])
+                assign(place, now[name])
 
     def _roots(self) -> Roots:
-        """Note the engine's modules and optimizers; give the roots of the walk for all others."""
+        """Note the engine's modules and optimizers; give the roots of the search for all others."""
         engine = self._state.engine
         for name, each in engine.objects.items():
             for outer in modules.modules_of(each):
@@ -196,9 +201,7 @@ class Changes:
             yield name, each
         for name, each in _parts_of(self._state.control.data):
             if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
-                for key, value in vars(each).items():  # such as the weights of a sampler
-                    if _is_kept(value):
-                        self._notes.note_key(f"{name}.{key}", value, vars(each), key)
+                self._note_own(name, each)  # such as the weights of a sampler
             yield name, each
         evaluation = vars(engine).get("evaluation")
         for one in filter(None, (engine, evaluation)):
@@ -228,8 +231,8 @@ class Changes:
         """True for the script's own, and for what has a state and holds what is saved."""
         return is_noted(owner) or (is_stateful(owner) and id(owner) not in self._known)
 
-    def _note(self, found: Found) -> None:
-        """Note what a walk has found: the value of a name, and what the value itself holds."""
+    def _note(self, found: Reached) -> None:
+        """Note what a search has found: the value of a name, and what the value itself holds."""
         name, value, owner, holder, key = found
         if isinstance(value, FunctionType):
             self._functions.append(value)
@@ -237,13 +240,13 @@ class Changes:
             return
         if id(owner) in self._containers:
             return  # it is noted with what holds it
-        if type(value) in CONTAINERS and weight_of(value) is not None:
+        if type(value) in CONTAINERS and extent_of(value) is not None:
             self._containers.add(id(value))
         if holder is not None and self._is_noted(owner):
             if _is_kept(value):
                 self._notes.note_key(name, value, holder, key)
-        elif holder is None and weight_of(value) is not None and not isinstance(value, PLAIN):
-            self._notes.note(name, value, Place(partial([value].__getitem__, 0)))
+        elif holder is None and extent_of(value) is not None and not isinstance(value, PLAIN):
+            self._notes.note(name, value, Spot(partial([value].__getitem__, 0)))
         if isinstance(value, (*PLAIN, type, FunctionType)):
             return
         if modules.is_module(value):
@@ -274,45 +277,40 @@ class Changes:
                 self._settings[id(each)] = f"{place}.training"
                 yield from self._note_module(place, each)
 
+    def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
+        """Note the attributes of a thing; of a library's class, only those with public names."""
+        own, is_theirs = vars(thing), is_by_user(type(thing))
+        for key, value in own.items():
+            if key not in hidden and (is_theirs or key[:1] != "_") and _is_kept(value):
+                self._notes.note_key(f"{name}.{key}", value, own, key)
+        if is_theirs:
+            self._notes.note_table(name, own)
+
     def _note_module(self, name: str, module: Any) -> Roots:
         notes, own = self._notes, vars(module)
-        is_theirs = is_users(sys.modules.get(type(module).__module__))
-        for key, value in own.items():
-            if key in OF_MODULES or (key[:1] == "_" and not is_theirs):
-                if key in modules.HOOKS:
-                    notes.note(f"{name}.{key}", len(value), Place(value.__len__))
-            elif _is_kept(value):
-                notes.note_key(f"{name}.{key}", value, own, key)
-            if is_theirs and key not in OF_MODULES:
-                yield f"{name}.{key}", value
-        if is_theirs:
-            notes.note_table(name, own)
-        for key, value in module._parameters.items():
+        self._note_own(name, module, OF_MODULES)
+        for key in HOOKS:
+            notes.note(f"{name}.{key}", len(own[key]), Spot(own[key].__len__))
+        for key, value in own["_parameters"].items():
             if value is not None:
-                place = f"{name}.{key}.requires_grad"
-                self._settings[id(value)] = place
+                self._settings[id(value)] = place = f"{name}.{key}.requires_grad"
                 read = partial(getattr, value, "requires_grad")
-                notes.note(place, value.requires_grad, Place(read, value.requires_grad_))
-        unsaved = (
-            module._non_persistent_buffers_set if id(module) in self._known else own["_buffers"]
-        )
-        for key in unsaved:
-            notes.note_key(f"{name}.{key}", module._buffers[key], module._buffers, key)
+                notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
+        is_saved = id(module) in self._known
+        buffers = own["_non_persistent_buffers_set"] if is_saved else own["_buffers"]
+        for key in buffers:
+            notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
+        if is_by_user(type(module)):
+            yield from ((f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES)
 
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
-        home = sys.modules.get(type(optimizer).__module__)
         if type(optimizer).__module__.partition(".")[0] != "torch":
-            own = vars(optimizer)
-            for key in own.keys() - OF_OPTIMIZERS:
-                if _is_kept(own[key]) and (key[0] != "_" or is_users(home)):
-                    self._notes.note_key(f"{name}.{key}", own[key], own, key)
-            if is_users(home):
-                self._notes.note_table(name, own)
+            self._note_own(name, optimizer, OF_OPTIMIZERS)
         for number, group in enumerate(optimizer.param_groups):
             for index, each in enumerate(group["params"]):
                 if id(each) not in self._known:
                     place = f"{name}.param_groups[{number}]['params'][{index}]"
-                    self._notes.note(place, each, Place(partial([each].__getitem__, 0)))
+                    self._notes.note(place, each, Spot(partial([each].__getitem__, 0)))
 
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""
@@ -322,7 +320,7 @@ class Changes:
                 names |= {self._settings[id(thing)]} if id(thing) in self._settings else set()
         saved: set[int] | None = None
         for name, (value, _) in found.items():
-            if is_tensor(value):
+            if is_plain_tensor(value):
                 saved = (
                     addresses_in(self._state.engine.objects.values()) if saved is None else saved
                 )
@@ -367,11 +365,11 @@ class Changes:
 
 def _why_lost(value: Any, was: Any) -> str | None:
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
-    if (weight := weight_of(value)) is not None:
+    if (weight := extent_of(value)) is not None:
         count, size = weight
         if count <= MANY and size <= LARGEST:
             return None
-        if is_tensor(value) and value.grad_fn is not None:  # of one batch
+        if is_plain_tensor(value) and value.grad_fn is not None:  # of one batch
             return ""
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
     is_model = modules.is_module(value) or is_optimizer(value)
@@ -380,16 +378,12 @@ def _why_lost(value: Any, was: Any) -> str | None:
     return ""
 
 
-def _is_users(function: Any) -> bool:
-    return is_users(sys.modules.get(getattr(function, "__module__", None) or ""))
-
-
 def _is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
-    if weight_of(value) is not None:
+    if extent_of(value) is not None:
         return True
     if isinstance(value, FunctionType):
-        return _is_users(value)
+        return is_by_user(value)
     if modules.is_module(value) or is_optimizer(value):
         return True
     return not isinstance(value, dict | type) and is_noted(value) and not hasattr(value, "__next__")

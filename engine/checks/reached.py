@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dis
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
-from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from .. import modules
-from ..explain import ROOMS
-from ..state import generators_of, global_generators, is_generator
+from ..state import (
+    LIBRARIES,
+    generators_of,
+    global_generators,
+    is_by_user,
+    is_generator,
+    is_users,
+)
 
 DEEPEST = 12
 """The most steps from a function to an object, such as `self.agent.nets["target"]`."""
@@ -26,15 +30,13 @@ MOST = 5_000
 """The most objects that are searched in all."""
 FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} - {"__main__"}
 """Packages whose objects and functions are not searched."""
-LIBRARIES = (*ROOMS, str(Path(os.__file__).parent), "<frozen")
-"""Beginnings of file paths whose functions are not searched."""
 PLAIN = (str, int, float, bool, type(None))
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
-class Found(NamedTuple):
+class Reached(NamedTuple):
     """A value that a walk has found, and where it is."""
 
     name: str
@@ -48,20 +50,20 @@ class Found(NamedTuple):
     """The value's key in a table, or an attribute of another holder."""
 
 
-def walk(
+def search(
     roots: Iterable[tuple[str, Any]], is_leaf: Callable[[Any], bool] = lambda _: False
-) -> list[Found]:
+) -> list[Reached]:
     """The values that can be reached from these roots, each object once.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
     go into a leaf, the objects of other libraries, or large containers. Of a root without a
     name, all attributes are searched.
     """
-    left = deque((found, 0) for found in starmap(Found, roots))
+    left = deque((found, 0) for found in starmap(Reached, roots))
     whole = [found.value for found, _ in left if not found.name]
     whole = [*map(id, whole), *(id(getattr(each, "__self__", None)) for each in whole)]
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
-    found: list[Found] = []
+    found: list[Reached] = []
     while left and len(seen) < MOST:
         each, depth = left.popleft()
         name, thing, *_ = each
@@ -71,7 +73,7 @@ def walk(
             seen[id(thing)] = thing
             found.append(each)
             if depth < DEEPEST and not (name and is_leaf(thing)):
-                left += [(one, depth + 1) for one in inside(thing, name, id(thing) in whole)]
+                left += [(one, depth + 1) for one in reached_in(thing, name, id(thing) in whole)]
     return found
 
 
@@ -91,7 +93,7 @@ def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[
     {"nets['target']": Linear(in_features=2, out_features=1, bias=True)}
     """
     found: dict[str, Any] = {}
-    for name, thing, *_ in walk(functions_of(functions), wanted):
+    for name, thing, *_ in search(functions_of(functions), wanted):
         if name and not isinstance(thing, (type, *PLAIN)) and wanted(thing):
             found.setdefault(name, thing)
     return found
@@ -187,69 +189,71 @@ def _is_of_a_library(function: FunctionType) -> bool:
     return _is_foreign(function) and (function.__module__ or "").partition(".")[0] in FOREIGN
 
 
-def inside(thing: Any, name: str, is_root: bool = False) -> list[Found]:
+def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reached]:
     """The values inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
         return [] if _is_foreign(thing) else _named_by(thing, name)
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
-        return [Found(owner, thing.__self__), Found(name, thing.__func__)]
+        return [Reached(owner, thing.__self__), Reached(name, thing.__func__)]
     if isinstance(thing, partial):
         code = getattr(thing.func, "__code__", None)
         names = code.co_varnames[: len(thing.args)] if code else ()
         names += tuple(f"args[{number}]" for number in range(len(names), len(thing.args)))
         given = zip((*names, *thing.keywords), (*thing.args, *thing.keywords.values()), strict=True)
-        return [*starmap(Found, given), Found(name, thing.func)]
+        return [*starmap(Reached, given), Reached(name, thing.func)]
     if isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
         # No other mapping: one that loads its values, such as a file of h5py, would read them.
         return [
-            Found(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS
+            Reached(f"{name}[{k!r}]", v, thing, thing, k)
+            for k, v in thing.items()
+            if type(k) in KEYS
         ]
     if isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
-        return [Found(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
+        return [Reached(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
     if isinstance(thing, type):
-        if not is_users(sys.modules.get(thing.__module__)):
+        if not is_by_user(thing):
             return []
         own = [(key, each) for key, each in vars(thing).items() if key[:2] != "__"]
-        return [Found(f"{name}.{key}", each, thing, thing, key) for key, each in own]
+        return [Reached(f"{name}.{key}", each, thing, thing, key) for key, each in own]
     if not (is_root or is_of_the_script(thing)):
         return []
     # A method may call any other one.
     kinds = [k for k in type(thing).__mro__ if k.__module__.partition(".")[0] not in FOREIGN]
     methods = chain.from_iterable(vars(each).values() for each in kinds)
-    return [*_attributes_in(thing, name), *(Found(name, each) for each in methods)]
+    return [*_attributes_in(thing, name), *(Reached(name, each) for each in methods)]
 
 
-def _attributes_in(thing: Any, name: str) -> list[Found]:
+def _attributes_in(thing: Any, name: str) -> list[Reached]:
     """The attributes that an object itself has, those in `__slots__` too."""
     own = getattr(thing, "__dict__", {})
-    found = [Found(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
+    found = [Reached(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     for key in chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__):
         if key not in own and hasattr(thing, key):
-            found += [Found(f"{name}.{key}", getattr(thing, key), thing, thing, key)]
+            found += [Reached(f"{name}.{key}", getattr(thing, key), thing, thing, key)]
     return found
 
 
-def _named_by(function: FunctionType, name: str) -> list[Found]:
+def _named_by(function: FunctionType, name: str) -> list[Reached]:
     """Cells, globals, defaults and attributes of a function, and what a decorator wrapped."""
     code, table, own = function.__code__, function.__globals__, vars(function)
-    found = [Found(f"{name}.{key}", each, function, own, key) for key, each in own.items()]
+    found = [Reached(f"{name}.{key}", each, function, own, key) for key, each in own.items()]
     for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         with suppress(ValueError):  # a cell that is still empty
-            found.append(Found(key, cell.cell_contents, function, cell, "cell_contents"))
+            found.append(Reached(key, cell.cell_contents, function, cell, "cell_contents"))
     names = _names_in(code)
     for key in filter(table.__contains__, names):
         thing = table[key]
-        found.append(Found(key, thing, function, table, key))
+        found.append(Reached(key, thing, function, table, key))
         if isinstance(thing, ModuleType) and is_users(thing):  # such as helpers.jitter
             inner = vars(thing)
-            found += [Found(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
+            found += [Reached(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
     return [
         *found,
-        *map(Found, arguments, defaults),
-        *starmap(Found, (function.__kwdefaults__ or {}).items()),
+        *map(Reached, arguments, defaults),
+        *starmap(Reached, (function.__kwdefaults__ or {}).items()),
     ]
 
 
@@ -258,15 +262,6 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     """The names of the globals and attributes in a function's code, and in functions inside it."""
     # In the order of the code: that of a set would differ between two processes.
     return tuple(dict.fromkeys(chain.from_iterable(each.co_names for each in _codes(code))))
-
-
-@lru_cache(maxsize=1024)
-def is_users(module: ModuleType | None) -> bool:
-    """True for a module of the script, and not of a library."""
-    file = getattr(module, "__file__", None)
-    if file is None:  # such as a notebook
-        return module is not None and module.__name__ == "__main__"
-    return "site-packages" not in file and not file.startswith(LIBRARIES)
 
 
 def is_only_filled(name: str, functions: Iterable[FunctionType]) -> bool:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import zlib
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain
 from operator import call, setitem
-from types import CellType, FunctionType, SimpleNamespace
+from pathlib import Path
+from types import CellType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .reached import WIDEST, is_users
-
+ROOT = Path(__file__).parents[2]
+LIBRARIES = (
+    *(str(ROOT / room) for room in ("engine", "handlers")),
+    *("<string>", "<frozen"),  # a dataclass's __init__, and Python's own
+    str(Path(os.__file__).parent),
+)
+"""Beginnings of the file paths of code that is not the script's; so is what pip installs."""
+WIDEST = 64
+"""The most elements of a container whose tensors are looked at, each one, in each save."""
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
 LARGEST = 2**24
@@ -27,7 +36,7 @@ DEEPEST = 8
 GONE: Any = object()
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """Where a value is: how to read it without a call of Python, and how to assign another one."""
 
     read: Callable[[], Any]
@@ -35,11 +44,11 @@ class Place(NamedTuple):
     """None if a value can only be changed in place."""
 
 
-class Notes:
+class SettingsNoted:
     """Values by place as they were noted, and tables, in which new names may come."""
 
     def __init__(self) -> None:
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, Spot] = {}
         self._reads: list[Callable[[], Any]] = []
         self._before: list[tuple[str, Any]] = []
         self._marks: list[tuple[str, Any]] = []
@@ -49,13 +58,13 @@ class Notes:
         self._sizes: list[int] = []
         self._seen: set[tuple[int, Any]] = set()
 
-    def note(self, name: str, value: Any, place: Place) -> None:
+    def note(self, name: str, value: Any, place: Spot) -> None:
         """Note the value that is at a place now."""
         first, number = name, 1
         while name in self._places:  # two functions use one name
             name, number = f"{first} {number + 1}", number + 1
         self._places[name] = place
-        if type(value) in SIMPLE or weight_of(value) is None or _is_constant(value):
+        if type(value) in SIMPLE or extent_of(value) is None or _is_constant(value):
             self._reads.append(place.read)
             self._before.append((name, value))
         else:
@@ -73,7 +82,7 @@ class Notes:
             self._tables[name] = table, frozenset(table)
             self._sizes.append(len(table))
 
-    def place(self, name: str) -> Place | None:
+    def place(self, name: str) -> Spot | None:
         """The place with this name, also of a new name in a known table."""
         owner, _, key = name.rpartition(".")
         if name not in self._places and owner in self._tables:
@@ -105,13 +114,27 @@ class Notes:
                 yield from ((f"{name}.{key}", table[key], None) for key in new)
 
 
-def _place_of(holder: Any, key: Any) -> Place:
+def _place_of(holder: Any, key: Any) -> Spot:
     """The place of a name in a table, or of an attribute of a cell, a class or another object."""
     if isinstance(holder, dict):
-        return Place(partial(dict.get, holder, key, GONE), partial(setitem, holder, key))
+        return Spot(partial(dict.get, holder, key, GONE), partial(setitem, holder, key))
     # Not `setattr` for objects: a frozen dataclass refuses it, and a setter may do more.
     write: Any = setattr if isinstance(holder, CellType | type) else object.__setattr__
-    return Place(partial(getattr, holder, key, GONE), partial(write, holder, key))
+    return Spot(partial(getattr, holder, key, GONE), partial(write, holder, key))
+
+
+def is_by_user(defined: Any) -> bool:
+    """True for a class or a function that the script defines, and not a library."""
+    return is_users(sys.modules.get(getattr(defined, "__module__", None) or ""))
+
+
+@lru_cache(maxsize=1024)
+def is_users(module: ModuleType | None) -> bool:
+    """True for a module of the script, and not of a library."""
+    file = getattr(module, "__file__", None)
+    if file is None:  # such as a notebook
+        return module is not None and module.__name__ == "__main__"
+    return "site-packages" not in file and not file.startswith(LIBRARIES)
 
 
 def is_noted(owner: Any) -> bool:
@@ -119,46 +142,46 @@ def is_noted(owner: Any) -> bool:
     kind = type(owner)
     if isinstance(owner, FunctionType | dict | type) or kind in (SimpleNamespace, Namespace):
         return True
-    return is_users(sys.modules.get(kind.__module__))
+    return is_by_user(kind)
 
 
-def weight_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
+def extent_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
     """How many plain values, tensors and arrays these are, and their bytes; None for others."""
     kind = type(value)
     if kind in SIMPLE:
         return 1, 0
-    if is_tensor(value):
+    if is_plain_tensor(value):
         is_dense = not value.is_meta and str(value.layout) == "torch.strided"
         return (1, value.nbytes) if is_dense else None
-    if is_array(value):
+    if is_numpy(value):
         return None if value.dtype.hasobject else (1, value.nbytes)
     if kind not in CONTAINERS or not depth:
         return None
     items: Iterable[Any] = chain(value, value.values()) if kind in MAPPINGS else value
     if len(value) > MANY:
         return (len(value), 0) if SIMPLE.issuperset(map(type, items)) else None
-    weights = [weight_of(each, depth - 1) for each in items]
+    weights = [extent_of(each, depth - 1) for each in items]
     if None in weights:
         return None
     found = [each for each in weights if each is not None]
     return max(1, sum(count for count, _ in found)), sum(size for _, size in found)
 
 
-def copied(value: Any) -> Any:
+def copy_of(value: Any) -> Any:
     """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
-    if is_tensor(value):
+    if is_plain_tensor(value):
         return value.detach().clone()
-    if is_array(value):
+    if is_numpy(value):
         return value.copy()
     if (kind := type(value)) in MAPPINGS:
-        items = {key: copied(each) for key, each in value.items()}
+        items = {key: copy_of(each) for key, each in value.items()}
         return items if kind in (dict, defaultdict) else kind(items)
     if kind in CONTAINERS:
-        return (list if kind is deque else kind)(map(copied, value))
+        return (list if kind is deque else kind)(map(copy_of, value))
     return value
 
 
-def put(place: Place, value: Any) -> None:
+def assign(place: Spot, value: Any) -> None:
     """Give a place a value: in place where it has one of this kind, so that others see it too."""
     now = place.read()
     if value is GONE:  # a name that came later
@@ -169,12 +192,12 @@ def put(place: Place, value: Any) -> None:
         (deque, list),
         (defaultdict, dict),
     )
-    if is_tensor(now) and is_tensor(value):
+    if is_plain_tensor(now) and is_plain_tensor(value):
         if (now.shape, now.dtype, now.is_inference()) == (value.shape, value.dtype, False):
             now.data.copy_(value)
             return
         value = value.to(now.device)
-    elif like and is_array(now) and (now.shape, now.dtype) == (value.shape, value.dtype):
+    elif like and is_numpy(now) and (now.shape, now.dtype) == (value.shape, value.dtype):
         now[...] = value
         return
     elif like and type(now) in CONTAINERS - {tuple}:
@@ -188,9 +211,9 @@ def put(place: Place, value: Any) -> None:
 def _mark(value: Any, depth: int = DEEPEST) -> Any:
     """What tells of a change: it equals another mark of the same unchanged value, and no other."""
     kind = type(value)
-    if is_tensor(value):
+    if is_plain_tensor(value):
         return _Same(value), _numbers_of(value)
-    if is_array(value):
+    if is_numpy(value):
         return _Same(value), zlib.crc32(_bytes_of(value))
     if kind not in CONTAINERS or not depth:
         return value if kind in SIMPLE else _Same(value)
@@ -240,14 +263,16 @@ def _is_constant(value: Any) -> bool:
     return type(value) is tuple and SIMPLE.issuperset(map(type, value))
 
 
-def are_alike(one: Any, other: Any) -> bool:
+def have_same_content(one: Any, other: Any) -> bool:
     """True if two values of any kind have the same content."""
-    if is_tensor(one) and is_tensor(other):
+    if is_plain_tensor(one) and is_plain_tensor(other):
         return bool(sys.modules["torch"].equal(one.cpu(), other.cpu()))
     if type(one) in CONTAINERS and type(other) in CONTAINERS and len(one) == len(other):
         if type(one) in MAPPINGS:
-            return one.keys() == other.keys() and all(are_alike(one[k], other[k]) for k in one)
-        return one == other if isinstance(one, set) else all(map(are_alike, one, other))
+            return one.keys() == other.keys() and all(
+                have_same_content(one[k], other[k]) for k in one
+            )
+        return one == other if isinstance(one, set) else all(map(have_same_content, one, other))
     return _are_same(one, other)
 
 
@@ -258,13 +283,13 @@ def _are_same(one: Any, other: Any) -> bool:
         return False
 
 
-def is_tensor(value: Any) -> bool:
+def is_plain_tensor(value: Any) -> bool:
     """True for a tensor of torch itself, and not of another class, such as a shard."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
-def is_array(value: Any) -> bool:
+def is_numpy(value: Any) -> bool:
     """True for an array of NumPy."""
     numpy: Any = sys.modules.get("numpy")
     return numpy is not None and type(value) is numpy.ndarray
