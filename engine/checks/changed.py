@@ -37,7 +37,7 @@ from ..state import (
 from .checked import is_optimizer
 from .reached import (
     PLAIN,
-    Reached,
+    Reach,
     functions_of,
     is_of_the_script,
     is_only_filled,
@@ -231,7 +231,7 @@ class Changes:
         """True for the script's own, and for what has a state and holds what is saved."""
         return is_noted(owner) or (is_stateful(owner) and id(owner) not in self._known)
 
-    def _note(self, found: Reached) -> None:
+    def _note(self, found: Reach) -> None:
         """Note what a search has found: the value of a name, and what the value itself holds."""
         name, value, owner, holder, key = found
         if isinstance(value, FunctionType):

@@ -36,7 +36,7 @@ KEYS = frozenset({str, int, float, bool, tuple})
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
-class Reached(NamedTuple):
+class Reach(NamedTuple):
     """A value that a walk has found, and where it is."""
 
     name: str
@@ -52,18 +52,18 @@ class Reached(NamedTuple):
 
 def search(
     roots: Iterable[tuple[str, Any]], is_leaf: Callable[[Any], bool] = lambda _: False
-) -> list[Reached]:
+) -> list[Reach]:
     """The values that can be reached from these roots, each object once.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
     go into a leaf, the objects of other libraries, or large containers. Of a root without a
     name, all attributes are searched.
     """
-    left = deque((found, 0) for found in starmap(Reached, roots))
+    left = deque((found, 0) for found in starmap(Reach, roots))
     whole = [found.value for found, _ in left if not found.name]
     whole = [*map(id, whole), *(id(getattr(each, "__self__", None)) for each in whole)]
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
-    found: list[Reached] = []
+    found: list[Reach] = []
     while left and len(seen) < MOST:
         each, depth = left.popleft()
         name, thing, *_ = each
@@ -189,71 +189,69 @@ def _is_of_a_library(function: FunctionType) -> bool:
     return _is_foreign(function) and (function.__module__ or "").partition(".")[0] in FOREIGN
 
 
-def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reached]:
+def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
         return [] if _is_foreign(thing) else _named_by(thing, name)
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
-        return [Reached(owner, thing.__self__), Reached(name, thing.__func__)]
+        return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]
     if isinstance(thing, partial):
         code = getattr(thing.func, "__code__", None)
         names = code.co_varnames[: len(thing.args)] if code else ()
         names += tuple(f"args[{number}]" for number in range(len(names), len(thing.args)))
         given = zip((*names, *thing.keywords), (*thing.args, *thing.keywords.values()), strict=True)
-        return [*starmap(Reached, given), Reached(name, thing.func)]
+        return [*starmap(Reach, given), Reach(name, thing.func)]
     if isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
         # No other mapping: one that loads its values, such as a file of h5py, would read them.
         return [
-            Reached(f"{name}[{k!r}]", v, thing, thing, k)
-            for k, v in thing.items()
-            if type(k) in KEYS
+            Reach(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS
         ]
     if isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
-        return [Reached(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
+        return [Reach(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
     if isinstance(thing, type):
         if not is_by_user(thing):
             return []
         own = [(key, each) for key, each in vars(thing).items() if key[:2] != "__"]
-        return [Reached(f"{name}.{key}", each, thing, thing, key) for key, each in own]
+        return [Reach(f"{name}.{key}", each, thing, thing, key) for key, each in own]
     if not (is_root or is_of_the_script(thing)):
         return []
     # A method may call any other one.
     kinds = [k for k in type(thing).__mro__ if k.__module__.partition(".")[0] not in FOREIGN]
     methods = chain.from_iterable(vars(each).values() for each in kinds)
-    return [*_attributes_in(thing, name), *(Reached(name, each) for each in methods)]
+    return [*_attributes_in(thing, name), *(Reach(name, each) for each in methods)]
 
 
-def _attributes_in(thing: Any, name: str) -> list[Reached]:
+def _attributes_in(thing: Any, name: str) -> list[Reach]:
     """The attributes that an object itself has, those in `__slots__` too."""
     own = getattr(thing, "__dict__", {})
-    found = [Reached(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
+    found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     for key in chain.from_iterable(vars(k).get("__slots__", ()) for k in type(thing).__mro__):
         if key not in own and hasattr(thing, key):
-            found += [Reached(f"{name}.{key}", getattr(thing, key), thing, thing, key)]
+            found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key)]
     return found
 
 
-def _named_by(function: FunctionType, name: str) -> list[Reached]:
+def _named_by(function: FunctionType, name: str) -> list[Reach]:
     """Cells, globals, defaults and attributes of a function, and what a decorator wrapped."""
     code, table, own = function.__code__, function.__globals__, vars(function)
-    found = [Reached(f"{name}.{key}", each, function, own, key) for key, each in own.items()]
+    found = [Reach(f"{name}.{key}", each, function, own, key) for key, each in own.items()]
     for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         with suppress(ValueError):  # a cell that is still empty
-            found.append(Reached(key, cell.cell_contents, function, cell, "cell_contents"))
+            found.append(Reach(key, cell.cell_contents, function, cell, "cell_contents"))
     names = _names_in(code)
     for key in filter(table.__contains__, names):
         thing = table[key]
-        found.append(Reached(key, thing, function, table, key))
+        found.append(Reach(key, thing, function, table, key))
         if isinstance(thing, ModuleType) and is_users(thing):  # such as helpers.jitter
             inner = vars(thing)
-            found += [Reached(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
+            found += [Reach(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[: code.co_argcount][code.co_argcount - len(defaults) :]
     return [
         *found,
-        *map(Reached, arguments, defaults),
-        *starmap(Reached, (function.__kwdefaults__ or {}).items()),
+        *map(Reach, arguments, defaults),
+        *starmap(Reach, (function.__kwdefaults__ or {}).items()),
     ]
 
 
