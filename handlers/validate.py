@@ -84,6 +84,7 @@ class Validate:
             name=self.name,
             parent=state,
         )
-        for name, value in result.metrics.items():
-            state.metrics[f"{self.name}/{name}"] = value
+        state.metrics.measure(
+            {f"{self.name}/{name}": each for name, each in result.metrics.items()}
+        )
         state.fire(ValidationEvents.VALIDATED)

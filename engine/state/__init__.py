@@ -15,13 +15,14 @@ from .generators import (
     seed_of_rank,
     set_state,
 )
-from .latest_metrics import LatestMetrics, as_float
+from .latest_metrics import Earlier, LatestMetrics, as_float
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
     "Batch",
     "Dealing",
+    "Earlier",
     "LatestMetrics",
     "Output",
     "Position",

@@ -8,13 +8,17 @@ from typing import Any, Self
 
 from ..names import advice
 
+Earlier = tuple[Any, int, tuple[int, int, int]]
+"""A value, the number of its write, and its clocks: see `LatestMetrics.clocks`."""
+
 
 class LatestMetrics(dict[str, Any]):
     """The latest value of every metric, with the order and iteration in which it was written.
 
     `metrics[name]` is the latest value, however old it is. A decision needs a value of this
-    iteration: use `fresh` or `is_new`. A tensor is kept without its graph, so that a metric, or a
-    running sum of one, keeps no activations in memory.
+    iteration: use `fresh` or `is_new`. Of a tensor, a copy without its graph is kept: what changes
+    in place later, such as a parameter or a running sum, does not change the metric, and no metric
+    keeps activations in memory.
 
     >>> metrics = LatestMetrics(loss=0.5)
     >>> metrics["accuracy"]
@@ -23,7 +27,7 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_claimed", "_written", "clock", "iteration", "writes")
+    __slots__ = ("_claimed", "_written", "clock", "iteration", "replaced", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -36,13 +40,17 @@ class LatestMetrics(dict[str, Any]):
         """By name: the number, the iteration and the clock of the latest write."""
         self._claimed: frozenset[str] = frozenset()
         """The names that belong to the parts of a loss."""
+        self.replaced: tuple[int, dict[str, Earlier]] = 0, {}
+        """The writes before the latest validation, and by name what it has replaced."""
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in self._claimed:
             raise self._taken(name)
-        if getattr(value, "requires_grad", False) is True:
-            value = value.detach()
+        if hasattr(
+            value, "detach"
+        ):  # nothing tells a tensor that changes later from one that stays
+            value = value.detach().clone()
         self.writes = number = self.writes + 1
         self._written[name] = number, self.iteration, self.clock
         dict.__setitem__(self, name, value)  # super() would double the time to write a step's loss
@@ -61,14 +69,24 @@ class LatestMetrics(dict[str, Any]):
         for name, value in parts.items():
             if name not in self._claimed and self.is_fresh(name):
                 raise self._taken(name)
-            self.replace(name, value)
+            self.replace(name, value.detach().clone() if hasattr(value, "detach") else value)
         self._claimed = self._claimed.union(parts)
 
     def replace(self, name: str, value: Any) -> None:
-        """Write a metric that is what it was under this name, such as its mean; claimed or not."""
-        claimed, self._claimed = self._claimed, frozenset()
-        self[name] = value
-        self._claimed = claimed
+        """Write a value that was just computed and that nothing changes, claimed or not: no copy.
+
+        It has no graph: the loss of a step, or the mean of a metric under its own name.
+        """
+        self.writes = number = self.writes + 1
+        self._written[name] = number, self.iteration, self.clock
+        dict.__setitem__(self, name, value)
+
+    def measure(self, values: Mapping[str, Any]) -> None:
+        """Write the results of a validation, of which loggers lose none: see `replaced`."""
+        before = [name for name in values if name in self]
+        earlier = {name: (self[name], self.written(name), self.clocks(name)) for name in before}
+        self.replaced = self.writes, earlier
+        self.update(values)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Write a metric if there is none of this name, like `dict.setdefault`."""

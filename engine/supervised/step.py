@@ -180,7 +180,7 @@ class Supervised:
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
         if metrics is not None:
-            metrics["loss"] = output.loss
+            metrics.replace("loss", output.loss)
             if output.parts is not None:
                 metrics.claim(output.parts)
         return loss, output

@@ -9,8 +9,9 @@ from typing import Any, ClassVar, overload
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ..common import AT_EACH_ROW
+from ..validate import ValidationEvents
 from .logger import need
-from .rows import Bookmark
+from .rows import Bookmark, Row
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -58,6 +59,7 @@ class History:
         """Make rows by the trigger, and at the end of the run one of what is left."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
         engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
+        engine.on(ValidationEvents.VALIDATED, stage=Stage.REPORT)(self.keep)
         # A run that is over is loaded, and has no STARTED.
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.show)
 
@@ -72,9 +74,17 @@ class History:
 
     def write(self, state: State[Any, Any]) -> None:
         """Keep what is new."""
+        bookmark = state.recall(self, Kept).bookmark
+        self._add(state, bookmark.next_rows(state, bookmark.number))
+
+    def keep(self, state: State[Any, Any]) -> None:
+        """Keep what an earlier validation measured, where no row has it and this one replaced it."""
+        bookmark = state.recall(self, Kept).bookmark
+        self._add(state, bookmark.lost_rows(state, bookmark.number))
+
+    def _add(self, state: State[Any, Any], rows: list[Row]) -> None:
         kept = state.recall(self, Kept)
-        for row in kept.bookmark.next_rows(state, kept.bookmark.number):
-            kept.rows.append(row.clocks | row.metrics | row.clocks)
+        kept.rows += [row.clocks | row.metrics | row.clocks for row in rows]
         if len(kept.rows) > self.most:
             if kept.bookmark.number - len(kept.rows) < 1:
                 logger.warning(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ...engine import State
+from ...engine.state import Earlier
 from ..common import Medium, on_host, scalars
 from ..schedules import rates
 
@@ -111,11 +112,44 @@ class Bookmark:
         """
         new = state.metrics.since(self.write)
         self.write = state.metrics.writes
+        return self._rows(state, written, shown, new, {})
+
+    def lost(self, state: State[Any, Any]) -> dict[str, Earlier]:
+        """What the latest validation has replaced before it was in a row."""
+        return {n: each for n, each in state.metrics.replaced[1].items() if each[1] > self.write}
+
+    def lost_rows(
+        self, state: State[Any, Any], written: int, shown: tuple[type[Medium], ...] = ()
+    ) -> list[Row]:
+        """The rows up to the earlier validation, if there are some: see `next_rows`."""
+        if not (lost := self.lost(state)):
+            return []
+        metrics, last = state.metrics, state.metrics.replaced[0]
+        until = max(clocks[0] for _, _, clocks in lost.values())
+        new = {
+            name: value
+            for name, value in metrics.since(self.write).items()
+            if metrics.written(name) <= last and metrics.clocks(name)[0] <= until
+        }
+        numbers = [*map(metrics.written, new), *(number for _, number, _ in lost.values())]
+        self.write = max(numbers)
+        values = {name: value for name, (value, _, _) in lost.items()}
+        return self._rows(state, written, shown, new | values, lost)
+
+    def _rows(
+        self,
+        state: State[Any, Any],
+        written: int,
+        shown: tuple[type[Medium], ...],
+        new: Mapping[str, Any],
+        lost: Mapping[str, Earlier],
+    ) -> list[Row]:
         begins = not self.latest or self.latest[-1]["iteration"] != state.iteration
         constant = rates(state) if new and begins else {}
         numbers = scalars(constant | new)
         media = {name: on_host(each) for name, each in new.items() if isinstance(each, shown)}
         clocks = {n: state.metrics.clocks(n) for n in new if n in numbers or n in media}
+        clocks |= {name: lost[name][2] for name in clocks if name in lost}
         rows = list[Row]()
         for iteration in sorted({clock[0] for clock in clocks.values()}):
             names = [name for name in clocks if clocks[name][0] == iteration]
