@@ -47,9 +47,7 @@ class LatestMetrics(dict[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         if name in self._claimed:
             raise self._taken(name)
-        if hasattr(
-            value, "detach"
-        ):  # nothing tells a tensor that changes later from one that stays
+        if hasattr(value, "detach"):  # one that changes later looks like one that stays
             value = value.detach().clone()
         self.writes = number = self.writes + 1
         self._written[name] = number, self.iteration, self.clock
