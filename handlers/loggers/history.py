@@ -78,7 +78,7 @@ class History:
         self._add(state, bookmark.next_rows(state, bookmark.number))
 
     def keep(self, state: State[Any, Any]) -> None:
-        """Keep what an earlier validation measured, where it is in no row and this one replaced it."""
+        """Keep what an earlier validation measured, if it is in no row and was just replaced."""
         bookmark = state.recall(self, Kept).bookmark
         self._add(state, bookmark.lost_rows(state, bookmark.number))
 

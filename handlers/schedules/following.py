@@ -50,19 +50,17 @@ class Noted:
         if not self.horizon or planned.total is not None:
             return planned
         before, begun, said = Horizon(**self.horizon), self.begun(state, steps), state.epoch_length
-        length, steps = (
-            (before.epoch_length, before.epoch_steps) if said == self.said else (said, None)
-        )
-        if said == self.said and begun[0] == self.began[0] + 1:
+        length, steps = before.epoch_length, before.epoch_steps
+        if said != self.said:
+            length, steps = said, None
+        elif begun[0] == self.began[0] + 1:
             length = begun[1] - self.began[1]
             steps = None if length == said else begun[2] - self.began[2]
         found = replace(planned, epoch_length=length, epoch_steps=steps, begun=before.begun)
-        is_regular = (length, steps, planned.accumulate) == (
-            *(before.epoch_length, before.epoch_steps, before.accumulate),
-        )
-        batches = (begun[0] - before.begun[0]) * (length or 0)
-        is_regular = is_regular and begun[1] - before.begun[1] == batches
-        return found if is_regular else replace(found, begun=tuple(begun))
+        batches = before.begun[1] + (begun[0] - before.begun[0]) * (length or 0)
+        now = (length, steps, planned.accumulate, begun[1])
+        is_as_known = now == (before.epoch_length, before.epoch_steps, before.accumulate, batches)
+        return found if is_as_known else replace(found, begun=tuple(begun))
 
 
 @dataclass

@@ -180,15 +180,12 @@ class LRSchedule:
         """Let the schedule end with the run, where an epoch had other batches than was known."""
         noted, optimizer = state.recall(self, self._memory), self._of(state).optimizer
         horizon, said = self._by_now(state, optimizer), noted.said
-        noted.horizon, noted.began = (
-            asdict(horizon),
-            noted.begun(state, self._made(state, optimizer)),
-        )
-        noted.said = state.epoch_length
+        noted.began = noted.begun(state, self._made(state, optimizer))
+        noted.horizon, noted.said = asdict(horizon), state.epoch_length
         if self._correct(state, horizon) and said == noted.said is not None:
             logger.warning(
-                "epoch %d had other batches than the %d that the data said; the schedule %r goes on "
-                "to the end of a run of %d steps",
+                "epoch %d had other batches than the %d that the data said; the schedule %r goes "
+                "on to the end of a run of %d steps",
                 *(state.epoch - 1, said, self.object, horizon.steps),
             )
 

@@ -1,6 +1,7 @@
 """The end of a schedule: it is the end of the run, whatever batches its epochs have."""
 
 from functools import partial
+from itertools import pairwise
 
 import pytest
 import torch
@@ -43,7 +44,7 @@ def follow(schedule, *, directory=None, **settings):
 
 
 def rises(rates):
-    return [after - before for before, after in zip(rates, rates[1:], strict=False)]
+    return [after - before for before, after in pairwise(rates)]
 
 
 @pytest.mark.parametrize(("first", "second"), [(12, 6), (6, 12), (5, 12)])
