@@ -126,7 +126,7 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
         return weight(output) if callable(weight) else weight
     if isinstance(output, Output) and output.weight is not None:
         return output.weight  # type: ignore[no-any-return]
-    if count := samples_of(output):
+    if (count := samples_of(output)) or is_empty(*_parts(output)):
         return count
     raise TypeError(
         f"{who} got an output that is a {type(output).__name__}, which does not tell how many "
@@ -143,7 +143,11 @@ def samples_of(output: Any) -> int:
     """
     if isinstance(output, Output):
         return output.samples or first_length(output.target) or first_length(output.prediction)
-    return first_length(part_of(output, "target")) or first_length(part_of(output, "prediction"))
+    return next(filter(None, map(first_length, _parts(output))), 0)
+
+
+def _parts(output: Any) -> tuple[Any, Any]:
+    return part_of(output, "target"), part_of(output, "prediction")
 
 
 def first_length(nested: Any) -> int:
@@ -163,6 +167,12 @@ def first_length(nested: Any) -> int:
     return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)
 
 
+def is_empty(*nested: Any) -> bool:
+    """True if there are tensors or arrays, and no samples in them: those of an empty batch."""
+    has_tensors = any(getattr(leaf, "ndim", 0) for leaf in tree_leaves(nested))
+    return has_tensors and not any(map(first_length, nested))
+
+
 def flat(name: str, result: Any) -> dict[str, Any]:
     """A result, or the leaves of nested mappings under joined names.
 
@@ -178,17 +188,23 @@ def flat(name: str, result: Any) -> dict[str, Any]:
 
 def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[Number, Number]:
     """A value as a number without a graph, and its weight, which is 0 if the value is left out."""
+    is_left_out = False
     if isinstance(weight, Tensor):
         weight = weight.detach().to(_widest(weight.device))
+    elif weight == 0:  # of an empty batch, whose mean is NaN
+        is_left_out = True
     if not isinstance(value, Tensor):
         try:
             number = as_float(value)
         except (TypeError, ValueError):
             raise _no_number(name, value) from None
-        return (0.0, 0) if skip_nan and math.isnan(number) else (number, weight)
+        is_left_out = is_left_out or (skip_nan and math.isnan(number))
+        return (0.0, 0) if is_left_out else (number, weight)
     if value.numel() != 1 or value.is_complex():
         raise _no_number(name, value)
     value = value.detach().reshape(()) if value.requires_grad or value.ndim else value
+    if is_left_out:
+        return torch.zeros_like(value), 0
     if skip_nan:
         is_nan = value.isnan()
         # Not torch.where: it would copy a number to the device and wait.

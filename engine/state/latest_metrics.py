@@ -27,7 +27,7 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_claimed", "_written", "clock", "iteration", "replaced", "writes")
+    __slots__ = ("_claimed", "_written", "clock", "iteration", "looked_at", "replaced", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -42,6 +42,8 @@ class LatestMetrics(dict[str, Any]):
         """The names that belong to the parts of a loss."""
         self.replaced: tuple[int, dict[str, Earlier]] = 0, {}
         """The writes before the latest validation, and by name what it has replaced."""
+        self.looked_at: dict[str, int] = {}
+        """By handler that shows metrics: the number of writes when it did so last."""
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -173,6 +175,7 @@ class LatestMetrics(dict[str, Any]):
             "values": dict(self),
             "written": {name: number for name, (number, _, _) in self._written.items()},
             "writes": self.writes,
+            "looked_at": dict(self.looked_at),
             "iterations": {name: iteration for name, (_, iteration, _) in self._written.items()},
             "clocks": {name: clock for name, (_, _, clock) in self._written.items()},
         }
@@ -183,6 +186,7 @@ class LatestMetrics(dict[str, Any]):
         self._claimed = frozenset()
         super().update(saved["values"])
         self.writes = saved["writes"]
+        self.looked_at = dict(saved.get("looked_at", {}))
         self._written = {}
         for name, number in saved["written"].items():
             steps, epoch = saved["clocks"][name]

@@ -17,7 +17,15 @@ from .. import ranks
 from ..checks import warn, warn_if_it_drifts
 from ..compiling import CompiledForward
 from ..events import Events, Stage
-from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
+from ..means import (
+    Means,
+    Weight,
+    first_length,
+    is_empty,
+    mean_over_ranks,
+    samples_of,
+    weight_of,
+)
 from ..modules import modules_of, parallel_of, unwrap, without_sending_buffers
 from ..outputs import IGNORED, Output, part_of
 from ..state import LatestMetrics, State
@@ -298,7 +306,9 @@ class Supervised:
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, weighted by its number of targets or samples."""
         if (output := state.output) is not None and output.loss is not None:
-            weight = samples_of(output) or 1 if output.weight is None else output.weight
+            weight = output.weight
+            if weight is None:
+                weight = samples_of(output) or int(not is_empty(output.target, output.prediction))
             means = state.recall(self, Means)
             means.add("loss", output.loss, weight)
             for name, value in (output.parts or {}).items():

@@ -141,7 +141,7 @@ class Bookmark:
         state: State[Any, Any],
         written: int,
         shown: tuple[type[Medium], ...],
-        new: Mapping[str, Any],
+        new: dict[str, Any],
         lost: Mapping[str, Earlier],
     ) -> list[Row]:
         begins = not self.latest or self.latest[-1]["iteration"] != state.iteration

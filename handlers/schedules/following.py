@@ -39,9 +39,10 @@ class Noted:
         if not control.in_epoch:
             return state.epoch, state.iteration, steps
         epochs, batches = state.epoch - 1, control.epoch_began
-        return self.began if self.began[:2] == (epochs, batches) else (epochs, batches, steps)
+        known, made, _ = self.began
+        return self.began if (known, made) == (epochs, batches) else (epochs, batches, steps)
 
-    def by_now(self, state: State[Any, Any], planned: Horizon, steps: int) -> Horizon:
+    def by_now(self, state: State[Any, Any], planned: Horizon, made: int) -> Horizon:
         """The horizon by what the run has made: `planned` is what it would be by its limits alone.
 
         An epoch to come has the batches that the data says. Where it has said the same before the
@@ -49,18 +50,18 @@ class Noted:
         """
         if not self.horizon or planned.total is not None:
             return planned
-        before, begun, said = Horizon(**self.horizon), self.begun(state, steps), state.epoch_length
+        before, begun, said = Horizon(**self.horizon), self.begun(state, made), state.epoch_length
         length, steps = before.epoch_length, before.epoch_steps
         if said != self.said:
             length, steps = said, None
         elif begun[0] == self.began[0] + 1:
-            length = begun[1] - self.began[1]
-            steps = None if length == said else begun[2] - self.began[2]
+            given = begun[1] - self.began[1]
+            length, steps = given, None if given == said else begun[2] - self.began[2]
         found = replace(planned, epoch_length=length, epoch_steps=steps, begun=before.begun)
         batches = before.begun[1] + (begun[0] - before.begun[0]) * (length or 0)
         now = (length, steps, planned.accumulate, begun[1])
         is_as_known = now == (before.epoch_length, before.epoch_steps, before.accumulate, batches)
-        return found if is_as_known else replace(found, begun=tuple(begun))
+        return found if is_as_known else replace(found, begun=begun)
 
 
 @dataclass
