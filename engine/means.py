@@ -126,7 +126,7 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
         return weight(output) if callable(weight) else weight
     if isinstance(output, Output) and output.weight is not None:
         return output.weight  # type: ignore[no-any-return]
-    if (count := samples_of(output)) or is_empty(*_parts(output)):
+    if (count := samples_of(output)) is not None:
         return count
     raise TypeError(
         f"{who} got an output that is a {type(output).__name__}, which does not tell how many "
@@ -136,18 +136,17 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
     )
 
 
-def samples_of(output: Any) -> int:
-    """The length of the first tensor in the target, or in the prediction; 0 without a tensor.
+def samples_of(output: Any) -> int | None:
+    """The length of the first tensor in the target, or in the prediction; None without a tensor.
 
     If the output has a number of samples, because its batch has no target, that number is used.
     """
-    if isinstance(output, Output):
-        return output.samples or first_length(output.target) or first_length(output.prediction)
-    return next(filter(None, map(first_length, _parts(output))), 0)
-
-
-def _parts(output: Any) -> tuple[Any, Any]:
-    return part_of(output, "target"), part_of(output, "prediction")
+    parts = part_of(output, "target"), part_of(output, "prediction")
+    if count := (isinstance(output, Output) and output.samples) or first_length(parts[0]):
+        return count
+    if (count := first_length(parts[1])) or any(getattr(e, "ndim", 0) for e in tree_leaves(parts)):
+        return count  # 0 for an empty batch
+    return None
 
 
 def first_length(nested: Any) -> int:
@@ -165,12 +164,6 @@ def first_length(nested: Any) -> int:
     if type(nested) in (list, tuple) and nested and isinstance(nested[0], Mapping):
         return len(nested)
     return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)
-
-
-def is_empty(*nested: Any) -> bool:
-    """True if there are tensors or arrays, and no samples in them: those of an empty batch."""
-    has_tensors = any(getattr(leaf, "ndim", 0) for leaf in tree_leaves(nested))
-    return has_tensors and not any(map(first_length, nested))
 
 
 def flat(name: str, result: Any) -> dict[str, Any]:

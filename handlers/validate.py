@@ -84,7 +84,8 @@ class Validate:
             name=self.name,
             parent=state,
         )
-        state.metrics.measure(
-            {f"{self.name}/{name}": each for name, each in result.metrics.items()}
-        )
+        metrics = state.metrics
+        metrics.before = metrics.entries(0)
+        metrics.update({f"{self.name}/{name}": each for name, each in result.metrics.items()})
         state.fire(ValidationEvents.VALIDATED)
+        metrics.before = {}

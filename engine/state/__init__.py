@@ -15,14 +15,14 @@ from .generators import (
     seed_of_rank,
     set_state,
 )
-from .latest_metrics import Earlier, LatestMetrics, as_float
+from .latest_metrics import Entry, LatestMetrics, as_float
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
     "Batch",
     "Dealing",
-    "Earlier",
+    "Entry",
     "LatestMetrics",
     "Output",
     "Position",

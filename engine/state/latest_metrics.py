@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from ..names import advice
 
-Earlier = tuple[Any, int, tuple[int, int, int]]
+Entry = tuple[Any, int, tuple[int, int, int]]
 """A value, the number of its write, and its clocks: see `LatestMetrics.clocks`."""
 
 
@@ -27,7 +27,7 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_claimed", "_written", "clock", "iteration", "looked_at", "replaced", "writes")
+    __slots__ = ("_claimed", "_written", "before", "clock", "iteration", "looked_at", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class LatestMetrics(dict[str, Any]):
         """By name: the number, the iteration and the clock of the latest write."""
         self._claimed: frozenset[str] = frozenset()
         """The names that belong to the parts of a loss."""
-        self.replaced: tuple[int, dict[str, Earlier]] = 0, {}
-        """The writes before the latest validation, and by name what it has replaced."""
+        self.before: dict[str, Entry] = {}
+        """What there was before a validation, while its event is fired."""
         self.looked_at: dict[str, int] = {}
         """By handler that shows metrics: the number of writes when it did so last."""
         self.update(*args, **kwargs)
@@ -80,13 +80,6 @@ class LatestMetrics(dict[str, Any]):
         self.writes = number = self.writes + 1
         self._written[name] = number, self.iteration, self.clock
         dict.__setitem__(self, name, value)
-
-    def measure(self, values: Mapping[str, Any]) -> None:
-        """Write the results of a validation, of which loggers lose none: see `replaced`."""
-        before = [name for name in values if name in self]
-        earlier = {name: (self[name], self.written(name), self.clocks(name)) for name in before}
-        self.replaced = self.writes, earlier
-        self.update(values)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Write a metric if there is none of this name, like `dict.setdefault`."""
@@ -168,6 +161,15 @@ class LatestMetrics(dict[str, Any]):
     def since(self, write: int) -> dict[str, Any]:
         """The metrics written since `writes` had this value, for loggers."""
         return {name: value for name, value in self.items() if self._written[name][0] > write}
+
+    def entries(self, write: int) -> dict[str, Entry]:
+        """Like `since`, with the number and the clocks of each write."""
+        return {
+            name: (value, number, (iteration, *clock))
+            for name, value in self.items()
+            for number, iteration, clock in (self._written[name],)
+            if number > write
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """The values, and the order and iterations of their writes."""

@@ -17,15 +17,7 @@ from .. import ranks
 from ..checks import warn, warn_if_it_drifts
 from ..compiling import CompiledForward
 from ..events import Events, Stage
-from ..means import (
-    Means,
-    Weight,
-    first_length,
-    is_empty,
-    mean_over_ranks,
-    samples_of,
-    weight_of,
-)
+from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
 from ..modules import modules_of, parallel_of, unwrap, without_sending_buffers
 from ..outputs import IGNORED, Output, part_of
 from ..state import LatestMetrics, State
@@ -184,7 +176,7 @@ class Supervised:
             raise _not_a_scalar(loss)
         output = Output(loss.detach(), prediction, target, None, samples, parts, whole)
         if self.sums is not None and self.sums.is_due and not torch.is_grad_enabled():
-            self.sums.look(made, target, samples_of(output))
+            self.sums.look(made, target, samples_of(output) or 0)
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
         if metrics is not None:
@@ -306,9 +298,8 @@ class Supervised:
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, weighted by its number of targets or samples."""
         if (output := state.output) is not None and output.loss is not None:
-            weight = output.weight
-            if weight is None:
-                weight = samples_of(output) or int(not is_empty(output.target, output.prediction))
+            count = samples_of(output) if output.weight is None else output.weight
+            weight = 1 if count is None else count
             means = state.recall(self, Means)
             means.add("loss", output.loss, weight)
             for name, value in (output.parts or {}).items():

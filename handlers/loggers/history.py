@@ -8,10 +8,11 @@ from importlib import import_module
 from typing import Any, ClassVar, overload
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine.state import Entry
 from ..common import AT_EACH_ROW
 from ..validate import ValidationEvents
 from .logger import need
-from .rows import Bookmark, Row
+from .rows import Bookmark
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -72,19 +73,11 @@ class History:
         """Let `rows` be those of this run."""
         object.__setattr__(self, "rows", state.recall(self, Kept).rows)
 
-    def write(self, state: State[Any, Any]) -> None:
+    def write(self, state: State[Any, Any], entries: dict[str, Entry] | None = None) -> None:
         """Keep what is new."""
-        bookmark = state.recall(self, Kept).bookmark
-        self._add(state, bookmark.next_rows(state, bookmark.number))
-
-    def keep(self, state: State[Any, Any]) -> None:
-        """Keep what an earlier validation measured, if it is in no row and was just replaced."""
-        bookmark = state.recall(self, Kept).bookmark
-        self._add(state, bookmark.lost_rows(state, bookmark.number))
-
-    def _add(self, state: State[Any, Any], rows: list[Row]) -> None:
         kept = state.recall(self, Kept)
-        kept.rows += [row.clocks | row.metrics | row.clocks for row in rows]
+        for row in kept.bookmark.next_rows(state, kept.bookmark.number, (), entries):
+            kept.rows.append(row.clocks | row.metrics | row.clocks)
         if len(kept.rows) > self.most:
             if kept.bookmark.number - len(kept.rows) < 1:
                 logger.warning(
@@ -93,6 +86,10 @@ class History:
                     self.most,
                 )
             del kept.rows[: -self.most]
+
+    def keep(self, state: State[Any, Any]) -> None:
+        """Keep what an earlier validation measured, if it is in no row and was just replaced."""
+        self.write(state, state.recall(self, Kept).bookmark.lost(state))
 
     @overload
     def __getitem__(self, names: str) -> list[float]: ...

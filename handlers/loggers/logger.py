@@ -13,14 +13,14 @@ from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
+from ...engine.state import Entry
 from ..common import AT_EACH_ROW, KINDS, Embedding, Image, Medium, is_scalar
 from ..validate import ValidationEvents
-from .rows import Bookmark, Row, Start, Writer
+from .rows import Bookmark, Start, Writer
 
 if TYPE_CHECKING:
     from .delivery import Background, Direct
 
-NextRows = Callable[[Bookmark, State[Any, Any], int, tuple[type[Medium], ...]], list[Row]]
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
 
@@ -81,23 +81,20 @@ class LogsRows(ABC):
         log.delivery, log.is_first = delivery, loggers[0] is self
         log.shown = tuple({kind for each in loggers for kind in each.shown})
 
-    def write(self, state: State[Any, Any], rows: NextRows = Bookmark.next_rows) -> None:
+    def write(self, state: State[Any, Any], entries: dict[str, Entry] | None = None) -> None:
         """Write what is new."""
         log, bookmark = state.recall(self, OpenLog, saved=False), state.recall(self, Bookmark)
         if not state.control.writes:  # another replica writes them
-            rows(bookmark, state, bookmark.number, self.shown)
+            bookmark.next_rows(state, bookmark.number, self.shown, entries)
         elif delivery := self._delivery(state):
             if log.is_first:
                 warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.warned)
-            delivery.write(rows(bookmark, state, delivery.written, self.shown))
+            delivery.write(bookmark.next_rows(state, delivery.written, self.shown, entries))
 
     def keep(self, state: State[Any, Any]) -> None:
-        """Write what an earlier validation measured, where no row has it and this one replaced it.
-
-        So the row of a validation has only what was measured in its iteration, as the other rows.
-        """
-        if state.recall(self, Bookmark).lost(state):
-            self.write(state, Bookmark.lost_rows)
+        """Write what an earlier validation measured, if it is in no row and was just replaced."""
+        if entries := state.recall(self, Bookmark).lost(state):
+            self.write(state, entries)
 
     def sync(self, state: State[Any, Any]) -> None:
         """Make all rows survive a crash, including rows that could not be written before."""
