@@ -16,6 +16,7 @@ from .means import Weight as Weight
 from .means import first_length as first_length
 from .means import flat as flat
 from .means import mean_over_ranks as mean_over_ranks
+from .means import samples_of as samples_of
 from .means import weight_of as weight_of
 from .moments import Firing as Firing
 from .moments import Moments as Moments

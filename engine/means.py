@@ -126,7 +126,7 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
         return weight(output) if callable(weight) else weight
     if isinstance(output, Output) and output.weight is not None:
         return output.weight  # type: ignore[no-any-return]
-    if count := samples_of(output):
+    if (count := samples_of(output)) is not None:
         return count
     raise TypeError(
         f"{who} got an output that is a {type(output).__name__}, which does not tell how many "
@@ -136,14 +136,17 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
     )
 
 
-def samples_of(output: Any) -> int:
-    """The length of the first tensor in the target, or in the prediction; 0 without a tensor.
+def samples_of(output: Any) -> int | None:
+    """The length of the first tensor in the target, or in the prediction; None without a tensor.
 
     If the output has a number of samples, because its batch has no target, that number is used.
     """
-    if isinstance(output, Output):
-        return output.samples or first_length(output.target) or first_length(output.prediction)
-    return first_length(part_of(output, "target")) or first_length(part_of(output, "prediction"))
+    parts = part_of(output, "target"), part_of(output, "prediction")
+    if count := (isinstance(output, Output) and output.samples) or first_length(parts[0]):
+        return count
+    if (count := first_length(parts[1])) or any(getattr(e, "ndim", 0) for e in tree_leaves(parts)):
+        return count  # 0 for an empty batch
+    return None
 
 
 def first_length(nested: Any) -> int:
@@ -178,17 +181,23 @@ def flat(name: str, result: Any) -> dict[str, Any]:
 
 def _weighed(name: str, value: Any, weight: Number, *, skip_nan: bool) -> tuple[Number, Number]:
     """A value as a number without a graph, and its weight, which is 0 if the value is left out."""
+    is_left_out = False
     if isinstance(weight, Tensor):
         weight = weight.detach().to(_widest(weight.device))
+    elif weight == 0:  # of an empty batch, whose mean is NaN
+        is_left_out = True
     if not isinstance(value, Tensor):
         try:
             number = as_float(value)
         except (TypeError, ValueError):
             raise _no_number(name, value) from None
-        return (0.0, 0) if skip_nan and math.isnan(number) else (number, weight)
+        is_left_out = is_left_out or (skip_nan and math.isnan(number))
+        return (0.0, 0) if is_left_out else (number, weight)
     if value.numel() != 1 or value.is_complex():
         raise _no_number(name, value)
     value = value.detach().reshape(()) if value.requires_grad or value.ndim else value
+    if is_left_out:
+        return torch.zeros_like(value), 0
     if skip_nan:
         is_nan = value.isnan()
         # Not torch.where: it would copy a number to the device and wait.

@@ -67,17 +67,19 @@ class ConsoleLines:
             engine.on(Events.COMPLETED, stage=Stage.REPORT)(self.report_missing)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Leave out metrics from before the run was resumed."""
-        state.recall(self, Pace, saved=False).write = state.metrics.writes
+        """Leave out what the last line has, also if an earlier process has printed it."""
+        name = state.engine.name_of(self)
+        state.metrics.looked_at.setdefault(name, state.metrics.writes)
 
     def print(self, state: State[Any, Any]) -> None:
         """Print a line."""
         pace = state.recall(self, Pace, saved=False)
-        new = state.metrics.since(pace.write)
+        name, looked_at = state.engine.name_of(self), state.metrics.looked_at
+        new = state.metrics.since(looked_at.get(name, 0))
         if self.metrics:
             new = rates(state) | new
         chosen = {name: new[name] for name in self.metrics or new if name in new}
-        now, pace.write = time.monotonic(), state.metrics.writes
+        now, looked_at[name] = time.monotonic(), state.metrics.writes
         parts = [_counted("iteration", state.iteration, last_iteration(state))]
         parts.append(_counted("epoch", state.epoch, state.max_epochs))
         if state.max_steps is not None:
@@ -107,8 +109,6 @@ class ConsoleLines:
 class Pace:
     """The speed of the run in this process."""
 
-    write: int = 0
-    """The number of metric writes at the last line."""
     began: tuple[float, int, int] | None = None
     """Time, iteration and step of the first line."""
     last: tuple[float, int, int] | None = None

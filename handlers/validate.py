@@ -84,6 +84,8 @@ class Validate:
             name=self.name,
             parent=state,
         )
-        for name, value in result.metrics.items():
-            state.metrics[f"{self.name}/{name}"] = value
+        metrics = state.metrics
+        metrics.before = metrics.entries(0)
+        metrics.update({f"{self.name}/{name}": each for name, each in result.metrics.items()})
         state.fire(ValidationEvents.VALIDATED)
+        metrics.before = {}

@@ -15,7 +15,7 @@ from .generators import (
     seed_of_rank,
     set_state,
 )
-from .latest_metrics import LatestMetrics, as_float
+from .latest_metrics import Entry, LatestMetrics, as_float
 from .memory_tree import devices_of, on_devices
 from .noted import (
     CONTAINERS,
@@ -45,6 +45,7 @@ __all__ = [
     "MANY",
     "Batch",
     "Dealing",
+    "Entry",
     "LatestMetrics",
     "Output",
     "Position",

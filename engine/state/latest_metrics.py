@@ -8,13 +8,17 @@ from typing import Any, Self
 
 from ..names import advice
 
+Entry = tuple[Any, int, tuple[int, int, int]]
+"""A value, the number of its write, and its clocks: see `LatestMetrics.clocks`."""
+
 
 class LatestMetrics(dict[str, Any]):
     """The latest value of every metric, with the order and iteration in which it was written.
 
     `metrics[name]` is the latest value, however old it is. A decision needs a value of this
-    iteration: use `fresh` or `is_new`. A tensor is kept without its graph, so that a metric, or a
-    running sum of one, keeps no activations in memory.
+    iteration: use `fresh` or `is_new`. Of a tensor, a copy without its graph is kept: what changes
+    in place later, such as a parameter or a running sum, does not change the metric, and no metric
+    keeps activations in memory.
 
     >>> metrics = LatestMetrics(loss=0.5)
     >>> metrics["accuracy"]
@@ -23,7 +27,7 @@ class LatestMetrics(dict[str, Any]):
     KeyError: "no metric 'accuracy' has been produced so far; there is: 'loss'"
     """
 
-    __slots__ = ("_claimed", "_written", "clock", "iteration", "writes")
+    __slots__ = ("_claimed", "_written", "before", "clock", "iteration", "looked_at", "writes")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -36,13 +40,17 @@ class LatestMetrics(dict[str, Any]):
         """By name: the number, the iteration and the clock of the latest write."""
         self._claimed: frozenset[str] = frozenset()
         """The names that belong to the parts of a loss."""
+        self.before: dict[str, Entry] = {}
+        """What there was before a validation, while its event is fired."""
+        self.looked_at: dict[str, int] = {}
+        """By handler that shows metrics: the number of writes when it did so last."""
         self.update(*args, **kwargs)
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name in self._claimed:
             raise self._taken(name)
-        if getattr(value, "requires_grad", False) is True:
-            value = value.detach()
+        if hasattr(value, "detach"):  # one that changes later looks like one that stays
+            value = value.detach().clone()
         self.writes = number = self.writes + 1
         self._written[name] = number, self.iteration, self.clock
         dict.__setitem__(self, name, value)  # super() would double the time to write a step's loss
@@ -61,14 +69,17 @@ class LatestMetrics(dict[str, Any]):
         for name, value in parts.items():
             if name not in self._claimed and self.is_fresh(name):
                 raise self._taken(name)
-            self.replace(name, value)
+            self.replace(name, value.detach().clone() if hasattr(value, "detach") else value)
         self._claimed = self._claimed.union(parts)
 
     def replace(self, name: str, value: Any) -> None:
-        """Write a metric that is what it was under this name, such as its mean; claimed or not."""
-        claimed, self._claimed = self._claimed, frozenset()
-        self[name] = value
-        self._claimed = claimed
+        """Write a value that was just computed and that nothing changes, claimed or not: no copy.
+
+        It has no graph: the loss of a step, or the mean of a metric under its own name.
+        """
+        self.writes = number = self.writes + 1
+        self._written[name] = number, self.iteration, self.clock
+        dict.__setitem__(self, name, value)
 
     def setdefault(self, name: str, default: Any = None) -> Any:
         """Write a metric if there is none of this name, like `dict.setdefault`."""
@@ -151,12 +162,22 @@ class LatestMetrics(dict[str, Any]):
         """The metrics written since `writes` had this value, for loggers."""
         return {name: value for name, value in self.items() if self._written[name][0] > write}
 
+    def entries(self, write: int) -> dict[str, Entry]:
+        """Like `since`, with the number and the clocks of each write."""
+        return {
+            name: (value, number, (iteration, *clock))
+            for name, value in self.items()
+            for number, iteration, clock in (self._written[name],)
+            if number > write
+        }
+
     def state_dict(self) -> dict[str, Any]:
         """The values, and the order and iterations of their writes."""
         return {
             "values": dict(self),
             "written": {name: number for name, (number, _, _) in self._written.items()},
             "writes": self.writes,
+            "looked_at": dict(self.looked_at),
             "iterations": {name: iteration for name, (_, iteration, _) in self._written.items()},
             "clocks": {name: clock for name, (_, _, clock) in self._written.items()},
         }
@@ -167,6 +188,7 @@ class LatestMetrics(dict[str, Any]):
         self._claimed = frozenset()
         super().update(saved["values"])
         self.writes = saved["writes"]
+        self.looked_at = dict(saved.get("looked_at", {}))
         self._written = {}
         for name, number in saved["written"].items():
             steps, epoch = saved["clocks"][name]

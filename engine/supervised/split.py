@@ -123,7 +123,7 @@ def _in_parts(
     samples = common_length(pair)
     output = _whole(outputs, fractions, [round(each * samples) for each in fractions])
     if output.loss is not None:
-        state.metrics["loss"] = output.loss
+        state.metrics.replace("loss", output.loss)
         if output.parts is not None:
             state.metrics.claim(output.parts)
     return output

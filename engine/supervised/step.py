@@ -176,11 +176,11 @@ class Supervised:
             raise _not_a_scalar(loss)
         output = Output(loss.detach(), prediction, target, None, samples, parts, whole)
         if self.sums is not None and self.sums.is_due and not torch.is_grad_enabled():
-            self.sums.look(made, target, samples_of(output))
+            self.sums.look(made, target, samples_of(output) or 0)
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
         if metrics is not None:
-            metrics["loss"] = output.loss
+            metrics.replace("loss", output.loss)
             if output.parts is not None:
                 metrics.claim(output.parts)
         return loss, output
@@ -298,7 +298,8 @@ class Supervised:
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, weighted by its number of targets or samples."""
         if (output := state.output) is not None and output.loss is not None:
-            weight = samples_of(output) or 1 if output.weight is None else output.weight
+            count = samples_of(output) if output.weight is None else output.weight
+            weight = 1 if count is None else count
             means = state.recall(self, Means)
             means.add("loss", output.loss, weight)
             for name, value in (output.parts or {}).items():

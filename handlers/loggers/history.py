@@ -8,7 +8,9 @@ from importlib import import_module
 from typing import Any, ClassVar, overload
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
+from ...engine.state import Entry
 from ..common import AT_EACH_ROW
+from ..validate import ValidationEvents
 from .logger import need
 from .rows import Bookmark
 
@@ -58,6 +60,7 @@ class History:
         """Make rows by the trigger, and at the end of the run one of what is left."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open)
         engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
+        engine.on(ValidationEvents.VALIDATED, stage=Stage.REPORT)(self.keep)
         # A run that is over is loaded, and has no STARTED.
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.show)
 
@@ -70,10 +73,10 @@ class History:
         """Let `rows` be those of this run."""
         object.__setattr__(self, "rows", state.recall(self, Kept).rows)
 
-    def write(self, state: State[Any, Any]) -> None:
+    def write(self, state: State[Any, Any], entries: dict[str, Entry] | None = None) -> None:
         """Keep what is new."""
         kept = state.recall(self, Kept)
-        for row in kept.bookmark.next_rows(state, kept.bookmark.number):
+        for row in kept.bookmark.next_rows(state, kept.bookmark.number, (), entries):
             kept.rows.append(row.clocks | row.metrics | row.clocks)
         if len(kept.rows) > self.most:
             if kept.bookmark.number - len(kept.rows) < 1:
@@ -83,6 +86,10 @@ class History:
                     self.most,
                 )
             del kept.rows[: -self.most]
+
+    def keep(self, state: State[Any, Any]) -> None:
+        """Keep what an earlier validation measured, if it is in no row and was just replaced."""
+        self.write(state, state.recall(self, Kept).bookmark.lost(state))
 
     @overload
     def __getitem__(self, names: str) -> list[float]: ...

@@ -13,7 +13,9 @@ from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
+from ...engine.state import Entry
 from ..common import AT_EACH_ROW, KINDS, Embedding, Image, Medium, is_scalar
+from ..validate import ValidationEvents
 from .rows import Bookmark, Start, Writer
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ class LogsRows(ABC):
         """Write rows by the trigger, and at the end of the run what is left."""
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.open_log)
         engine.on(Trigger.of(self.when) | Events.COMPLETED, stage=Stage.REPORT)(self.write)
+        engine.on(ValidationEvents.VALIDATED, stage=Stage.REPORT)(self.keep)
         engine.on(Events.SAVING, stage=Stage.MEASURE)(self.sync)
         engine.on(Events.CLOSED, stage=Stage.ACT)(self.end)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
@@ -78,15 +81,20 @@ class LogsRows(ABC):
         log.delivery, log.is_first = delivery, loggers[0] is self
         log.shown = tuple({kind for each in loggers for kind in each.shown})
 
-    def write(self, state: State[Any, Any]) -> None:
+    def write(self, state: State[Any, Any], entries: dict[str, Entry] | None = None) -> None:
         """Write what is new."""
         log, bookmark = state.recall(self, OpenLog, saved=False), state.recall(self, Bookmark)
         if not state.control.writes:  # another replica writes them
-            bookmark.next_rows(state, bookmark.number, self.shown)
+            bookmark.next_rows(state, bookmark.number, self.shown, entries)
         elif delivery := self._delivery(state):
             if log.is_first:
                 warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.warned)
-            delivery.write(bookmark.next_rows(state, delivery.written, self.shown))
+            delivery.write(bookmark.next_rows(state, delivery.written, self.shown, entries))
+
+    def keep(self, state: State[Any, Any]) -> None:
+        """Write what an earlier validation measured, if it is in no row and was just replaced."""
+        if entries := state.recall(self, Bookmark).lost(state):
+            self.write(state, entries)
 
     def sync(self, state: State[Any, Any]) -> None:
         """Make all rows survive a crash, including rows that could not be written before."""

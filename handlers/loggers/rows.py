@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from ...engine import State
+from ...engine.state import Entry
 from ..common import Medium, on_host, scalars
 from ..schedules import rates
 
@@ -99,8 +100,23 @@ class Bookmark:
         if self.write < 0:
             self.write = state.metrics.writes if state.iteration else 0
 
+    def lost(self, state: State[Any, Any]) -> dict[str, Entry]:
+        """What the validation of this moment has replaced before it was in a row.
+
+        And what else was measured up to then: rows are in the order of their iterations.
+        """
+        metrics = state.metrics
+        before = {name: entry for name, entry in metrics.before.items() if entry[1] > self.write}
+        lost = [entry[2][0] for name, entry in before.items() if entry[1] != metrics.written(name)]
+        until = max(lost, default=-1)
+        return {name: entry for name, entry in before.items() if entry[2][0] <= until}
+
     def next_rows(
-        self, state: State[Any, Any], written: int, shown: tuple[type[Medium], ...] = ()
+        self,
+        state: State[Any, Any],
+        written: int,
+        shown: tuple[type[Medium], ...] = (),
+        entries: dict[str, Entry] | None = None,
     ) -> list[Row]:
         """What is new since the last row: one row for each iteration in which it was measured.
 
@@ -108,14 +124,19 @@ class Bookmark:
             state: The run.
             written: The number of the last row that is known to be written.
             shown: The kinds of media to put into a row.
+            entries: What is in the rows, as `lost` says; by default all that is new.
         """
-        new = state.metrics.since(self.write)
-        self.write = state.metrics.writes
+        if entries is None:
+            found, self.write = state.metrics.entries(self.write), state.metrics.writes
+        else:
+            found = entries
+            self.write = max((entry[1] for entry in entries.values()), default=self.write)
+        new = {name: entry[0] for name, entry in found.items()}
         begins = not self.latest or self.latest[-1]["iteration"] != state.iteration
         constant = rates(state) if new and begins else {}
         numbers = scalars(constant | new)
         media = {name: on_host(each) for name, each in new.items() if isinstance(each, shown)}
-        clocks = {n: state.metrics.clocks(n) for n in new if n in numbers or n in media}
+        clocks = {n: entry[2] for n, entry in found.items() if n in numbers or n in media}
         rows = list[Row]()
         for iteration in sorted({clock[0] for clock in clocks.values()}):
             names = [name for name in clocks if clocks[name][0] == iteration]
@@ -149,8 +170,7 @@ class Bookmark:
         if self.latest:
             first = int(self.latest[0]["iteration"])
         else:
-            new = state.metrics.since(self.write)
-            clocks = [state.metrics.clocks(name)[0] for name in new]
+            clocks = [entry[2][0] for entry in state.metrics.entries(self.write).values()]
             first = min([*clocks, state.iteration + 1])
         start = Start(self.run, first if state.iteration else 0, state.iteration > 0)
         return start, [Row(**row) for row in self.latest]

@@ -19,6 +19,7 @@ from ...engine import (
     weight_of,
 )
 from ..common import AT_EACH_ROW, check_metric
+from ..validate import Validate
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +77,13 @@ class Average:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Take each new value; write the mean when the trigger fires."""
-        is_epoch = self.over is None and self.decay is None
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
         ended = Events.EPOCH_COMPLETED(last=True)
-        when = self.when or (ended if is_epoch else AT_EACH_ROW)
+        when = self.when or (ended if self._is_of_epoch else AT_EACH_ROW)
         engine.on(when, stage=Stage.MEASURE)(self.write)
-        if is_epoch:
+        if self._is_of_epoch:
             engine.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
+            engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(self.check)
             engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
             engine.evaluation.on(ended, stage=Stage.MEASURE)(self.write)
 
@@ -108,13 +109,30 @@ class Average:
         """
         self.add(state)
         average = self._recall(state)
-        if state.training:
+        if state.training and not self._is_of_epoch:
             state.metrics.written(self.metric)
         for name, mean in mean_over_ranks(average.sums.sums).items():
             if state.training:
                 state.metrics[name] = mean
             else:
                 state.metrics.replace(self.metric, mean)
+
+    def check(self, state: State[Any, Any]) -> None:
+        """Refuse a metric that neither the training nor a validation writes.
+
+        Raises:
+            KeyError: There is none of this name; the message lists those there are.
+        """
+        metrics = state.metrics
+        if self.metric in metrics or any(n.endswith(f"/{self.metric}") for n in metrics):
+            return
+        validates = (each for each in state.engine.handlers.values() if isinstance(each, Validate))
+        if all(any(n.startswith(f"{each.name}/") for n in metrics) for each in validates):
+            metrics.written(self.metric)
+
+    @property
+    def _is_of_epoch(self) -> bool:
+        return self.over is None and self.decay is None
 
     @property
     def _written(self) -> str:

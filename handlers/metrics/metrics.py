@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, Weight, part_of, weight_of
-from .running import RunningMetrics
+from .running import RunningMetrics, refuse_keepers
 
 METHODS = ("reset", "update", "compute")
 MISSING = object()
@@ -62,6 +62,7 @@ class Metrics:
         if not isinstance(self.metrics, Mapping) and not self._stands_alone():
             raise TypeError(f"Metrics({self.metrics!r}): needs a dict of metrics by their names")
         for name, metric in self._by_name().items():
+            refuse_keepers(metric)
             methods = [callable(getattr(metric, method, None)) for method in METHODS]
             is_function = callable(metric) and not any(methods)
             if isinstance(metric, type) or not (all(methods) or is_function):
@@ -89,7 +90,8 @@ class Metrics:
             return
         running, output = self._recall(state), state.output
         inputs = (self.select or _prediction_and_target)(output)
-        inputs = inputs if isinstance(inputs, tuple) else (inputs,)
+        is_output = inputs is output and hasattr(output, "_fields")  # it is one, and no pair
+        inputs = (inputs,) if is_output or not isinstance(inputs, tuple) else inputs
         if any(each is None for each in inputs) and part_of(output, "target", MISSING) is None:
             running.has_no_targets = True
             return

@@ -12,6 +12,8 @@ from torch.nn import Module
 
 from ...engine import Means, Number, flat, mean_over_ranks, metric_states, ranks
 
+KEEPERS = ("MetricTracker", "MinMaxMetric")
+
 
 class RunningMetrics:
     """The metrics of one run, and what they have accumulated.
@@ -105,6 +107,22 @@ class RunningMetrics:
             metric_states.put_back_metric(each, saved[name])
 
 
+def refuse_keepers(metric: Any) -> None:
+    """Refuse metrics of torchmetrics that keep values over several epochs or evaluations.
+
+    Raises:
+        TypeError: One of them is inside.
+    """
+    for each in metric.modules() if isinstance(metric, Module) else ():
+        if (kind := type(each).__name__) in KEEPERS:
+            raise TypeError(
+                f"Metrics got a {kind}, which keeps values from one epoch to the next, and Metrics "
+                "begins each epoch and each evaluation anew: give it the metric inside. "
+                "History()['val/accuracy'] then has the value of each evaluation, for min() and "
+                "max(), and RestoreBest('val/accuracy') and best(1, 'val/accuracy') keep the best"
+            )
+
+
 def _takes(update: Callable[..., Any], arguments: int) -> bool:
     try:
         inspect.signature(update).bind(*[None] * arguments)
@@ -120,6 +138,7 @@ def _check_function(name: str, function: Any, arguments: int) -> None:
     except ValueError:  # written in C, without one
         return
     if not _takes(function, arguments):
+        name = name or getattr(function, "__name__", type(function).__name__)
         raise TypeError(
             f"Metrics calls the function {name!r} with {arguments} arguments, by default "
             f"prediction and target, and it is function{signature}: write "

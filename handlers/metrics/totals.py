@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, first_length, ranks
+from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks, samples_of
 from ..common import AT_EACH_ROW
 
 
@@ -76,7 +76,7 @@ class Totals:
 
 
 def _samples(batch: Any) -> int:
-    if count := first_length(batch):
+    if (count := samples_of({"target": batch})) is not None:
         return count
     raise TypeError(
         f"Totals got a batch that is a {type(batch).__name__} without tensors; give it a function "

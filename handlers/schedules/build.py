@@ -73,7 +73,7 @@ def build(
         given = given(optimizer, **by_name)
     if schedules := pieces_of(given):
         is_open = any(each.needs_total for each in schedules)
-        total = _units(when, horizon, schedules[0]) if is_open else None
+        total = units(when, horizon, schedules[0]) if is_open else None
         return Scheduled(optimizer, schedules, total, field)
     made = as_scheduler(given, "the function of LRSchedule made")
     if made is None:
@@ -172,7 +172,7 @@ def _check_call(make: Callable[..., Any]) -> None:
     check_arity(function, 1, "a schedule", "the optimizer")
 
 
-def _units(when: Trigger, horizon: Horizon, schedule: Schedule) -> int:
+def units(when: Trigger, horizon: Horizon, schedule: object) -> int:
     """How many times the run will step a schedule of pieces."""
     event = each_event(when)
     if event in (None, Events.ITERATION_COMPLETED):

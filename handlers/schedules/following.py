@@ -25,9 +25,43 @@ BELOW = -1e-9
 
 @dataclass
 class Noted:
-    """The horizon that a schedule was built for."""
+    """The horizon that a schedule follows, and where the epoch under way began."""
 
-    horizon: dict[str, int | None] = field(default_factory=dict)
+    horizon: dict[str, Any] = field(default_factory=dict)
+    said: int | None = None
+    """The batches of that epoch, as the data said."""
+    began: tuple[int, int, int] = (0, 0, 0)
+    """The epochs, batches and steps before it."""
+
+    def begun(self, state: State[Any, Any], steps: int) -> tuple[int, int, int]:
+        """The epochs, batches and steps that the run has made before the current epoch."""
+        control = state.control
+        if not control.in_epoch:
+            return state.epoch, state.iteration, steps
+        epochs, batches = state.epoch - 1, control.epoch_began
+        known, made, _ = self.began
+        return self.began if (known, made) == (epochs, batches) else (epochs, batches, steps)
+
+    def by_now(self, state: State[Any, Any], planned: Horizon, made: int) -> Horizon:
+        """The horizon by what the run has made: `planned` is what it would be by its limits alone.
+
+        An epoch to come has the batches that the data says. Where it has said the same before the
+        last epoch, it has those that the last epoch had.
+        """
+        if not self.horizon or planned.total is not None:
+            return planned
+        before, begun, said = Horizon(**self.horizon), self.begun(state, made), state.epoch_length
+        length, steps = before.epoch_length, before.epoch_steps
+        if said != self.said:
+            length, steps = said, None
+        elif begun[0] == self.began[0] + 1:
+            given = begun[1] - self.began[1]
+            length, steps = given, None if given == said else begun[2] - self.began[2]
+        found = replace(planned, epoch_length=length, epoch_steps=steps, begun=before.begun)
+        batches = before.begun[1] + (begun[0] - before.begun[0]) * (length or 0)
+        now = (length, steps, planned.accumulate, begun[1])
+        is_as_known = now == (before.epoch_length, before.epoch_steps, before.accumulate, batches)
+        return found if is_as_known else replace(found, begun=begun)
 
 
 @dataclass
@@ -94,6 +128,8 @@ class Following:
         """The horizon of the schedule, if its number of steps may be wrong."""
         self.is_ready: bool = False
         """True for a scheduler that the script has made."""
+        self.built: Horizon | None = None
+        """What the function that made the schedule was given."""
         self.unknown: Horizon | None = None
         """The horizon of a run whose length is unknown until its first epoch ends."""
 

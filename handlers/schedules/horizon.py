@@ -14,7 +14,9 @@ from ...engine.update import Update
 
 @dataclass(frozen=True)
 class Horizon:
-    """The totals of a run, counted from its beginning: by its limits and the length of its data.
+    """The totals of a run, from its beginning: what it has made, and what is to come.
+
+    What is to come follows from the limits of the run and the length of its data.
 
     A window of `accumulate` batches makes a step, and so does the short last window of an epoch.
     The number of ranks has no effect. Steps that will be skipped, as after a float16 overflow, are
@@ -35,6 +37,10 @@ class Horizon:
     """Batches per optimizer step; None if unknown."""
     total: int | None = None
     """The steps of the run as given by the script; None if computed from the other fields."""
+    begun: tuple[int, int, int] = (0, 0, 0)
+    """The epochs, batches and steps that the run has made, before the epochs of `epoch_length`."""
+    epoch_steps: int | None = None
+    """The steps that an epoch made whose batches were not those that the data said."""
     is_asked: ClassVar[bool] = False
     """True once a number of steps was read."""
 
@@ -66,8 +72,8 @@ class Horizon:
             return self.max_epochs
         if self.total is not None:
             return replace(self, total=None).epochs
-        steps, each = self.steps, self.steps_per_epoch
-        return -(-steps // max(each, 1))
+        steps, each = self.steps - self.begun[2], self.steps_per_epoch
+        return self.begun[0] - (-steps // max(each, 1))
 
     @property
     def steps_per_epoch(self) -> int:
@@ -81,7 +87,7 @@ class Horizon:
             raise self._unknown("the steps of an epoch")
         if self.total is not None:
             return -(-self.total // max(self.epochs, 1))
-        return self._steps_in(self.epoch_length)
+        return self._steps_to_come(self.epoch_length)
 
     @property
     def batches(self) -> int:
@@ -109,9 +115,14 @@ class Horizon:
     def _batches_of_epochs(self) -> int | None:
         if self.max_epochs is None or self.epoch_length is None:
             return None
-        return self.max_epochs * self.epoch_length
+        epochs, batches, _ = self.begun
+        return batches + (self.max_epochs - epochs) * self.epoch_length
 
     def _steps_in(self, batches: int) -> int:
+        """The steps of the first `batches` batches of the run."""
+        return self.begun[2] + self._steps_to_come(batches - self.begun[1])
+
+    def _steps_to_come(self, batches: int) -> int:
         """The steps of `batches` batches, where each epoch closes its last window."""
         if self.accumulate is None:
             raise ValueError(
@@ -124,7 +135,8 @@ class Horizon:
         if self.epoch_length is None:
             raise self._unknown("the steps of the run")
         full, rest = divmod(batches, self.epoch_length) if self.epoch_length else (0, 0)
-        return full * -(-self.epoch_length // self.accumulate) - (-rest // self.accumulate)
+        each = self.epoch_steps or -(-self.epoch_length // self.accumulate)
+        return full * each + min(each, -(-rest // self.accumulate))
 
     def _unknown(self, what: str) -> ValueError:
         return ValueError(

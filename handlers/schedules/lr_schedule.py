@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from dataclasses import KW_ONLY, asdict, dataclass
 from dataclasses import field as field_of
 from itertools import count
@@ -25,6 +26,7 @@ from .build import (
     check_whose,
     each_event,
     optimizer_of,
+    units,
     wants_horizon,
 )
 from .clocks import advice_by_epochs, advice_by_steps
@@ -126,6 +128,9 @@ class LRSchedule:
         else:  # build it before a checkpoint is loaded into it
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.begin)
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.note)
+        if self._ready is None and self.horizon is None and wants_horizon(self.scheduler):
+            # after functions of the script, which may change what an epoch is
+            engine.on(Events.EPOCH_STARTED, stage=Stage.REPORT)(self.follow)
         if self._event not in (Events.STEP_COMPLETED, Events.ITERATION_COMPLETED):
             engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.measure)
         engine.on(self._trigger)(self.step)
@@ -134,15 +139,16 @@ class LRSchedule:
     def begin(self, state: State[Any, Any]) -> None:
         """Build the schedule of a new run; check that a continued run still fits its schedule."""
         optimizer = optimizer_of(state, self.optimizer)
-        horizon = self._look_ahead(state, optimizer)
+        horizon = self._by_now(state, optimizer)
         before: LRScheduler | None = state.engine.objects.get(self.object)
         if not state.is_new:
-            self._carry_on(state, before, horizon)
+            self._carry_on(state, before)
             return
         if before is not None and self._beside(state, optimizer)[0] is self:
             self._reset(optimizer)  # another run of this engine has moved it
         made = state.engine.objects[self.object] = self._make(optimizer, horizon)
         following = state.recall(self, Following, saved=False)
+        following.built = horizon
         following.suspect(made, horizon, self._event)
 
     def note(self, state: State[Any, Any]) -> None:
@@ -151,9 +157,11 @@ class LRSchedule:
         # torch would warn: it looks for steps of this process, by the wrapper if there is one
         if state.iteration > 0 or plain_optimizer(scheduler.optimizer) is not scheduler.optimizer:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
-        horizon = self._look_ahead(state, scheduler.optimizer)
+        horizon = self._by_now(state, scheduler.optimizer)
         if self._ready is None:
             state.recall(self, self._memory).horizon = asdict(horizon)
+            if state.iteration > 0:
+                self._correct(state, horizon)
         beside = self._beside(state, scheduler.optimizer)
         refuse_beside({each.object: each._of(state) for each in beside})
         following = state.recall(self, Following, saved=False)
@@ -167,6 +175,19 @@ class LRSchedule:
             following.suspect(scheduler, horizon, self._event, is_ready=True)
         if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
+
+    def follow(self, state: State[Any, Any]) -> None:
+        """Let the schedule end with the run, where an epoch had other batches than was known."""
+        noted, optimizer = state.recall(self, self._memory), self._of(state).optimizer
+        horizon, said = self._by_now(state, optimizer), noted.said
+        noted.began = noted.begun(state, self._made(state, optimizer))
+        noted.horizon, noted.said = asdict(horizon), state.epoch_length
+        if self._correct(state, horizon) and said == noted.said is not None:
+            logger.warning(
+                "epoch %d had other batches than the %d that the data said; the schedule %r goes "
+                "on to the end of a run of %d steps",
+                *(state.epoch - 1, said, self.object, horizon.steps),
+            )
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the rate that was used, if the schedule moves more rarely than the optimizer."""
@@ -280,6 +301,45 @@ class LRSchedule:
             )
         return horizon_of(state, optimizer, self.horizon)
 
+    def _made(self, state: State[Any, Any], optimizer: Optimizer) -> int:
+        """The steps that this optimizer has made, and those that were skipped, which count too."""
+        if (event := self._clock(state, optimizer)) is not Events.STEP_COMPLETED:
+            return state.counts[event]
+        return state.step + state.counts[Events.STEP_SKIPPED]
+
+    def _by_now(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
+        """The horizon of the run in steps of this optimizer, by what it has made."""
+        planned = self._look_ahead(state, optimizer)
+        if self._ready is not None:
+            return planned
+        noted = state.recall(self, self._memory)
+        return noted.by_now(state, planned, self._made(state, optimizer))
+
+    def _correct(self, state: State[Any, Any], horizon: Horizon) -> bool:
+        """Let the schedule end where the run does, if it was made for another end."""
+        scheduler, following = self._of(state), state.recall(self, Following, saved=False)
+        with suppress(ValueError):  # what cannot be known corrects nothing
+            if isinstance(scheduler, Scheduled):
+                end = scheduler.end and units(self._trigger, horizon, self.scheduler)
+                if end == scheduler.end or end is None:
+                    return False
+                scheduler.end_at(int(end))
+                return True
+            built = following.built
+            if built is None or not built.is_asked or built.steps == horizon.steps:
+                return False
+            if len(self._beside(state, scheduler.optimizer)) == 1:
+                self._rebuild(state, scheduler, horizon)
+                return True
+        return False
+
+    def _rebuild(self, state: State[Any, Any], before: LRScheduler, horizon: Horizon) -> None:
+        """Make the schedule anew for another horizon, and go to where it is."""
+        self._reset(before.optimizer)
+        made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
+        advance(made, before.state_dict())
+        state.recall(self, Following, saved=False).built = horizon
+
     def _reset(self, optimizer: Optimizer) -> None:
         """Set the groups back to the values that they had before a schedule moved them."""
         for group in optimizer.param_groups:
@@ -303,9 +363,7 @@ class LRSchedule:
         check_scheduler(made, self.metric, self.field)
         return made
 
-    def _carry_on(
-        self, state: State[Any, Any], before: LRScheduler | None, horizon: Horizon
-    ) -> None:
+    def _carry_on(self, state: State[Any, Any], before: LRScheduler | None) -> None:
         """Keep the schedule of a continued run, or rebuild it if the run has another length."""
         if before is None:
             raise RuntimeError(
@@ -313,6 +371,7 @@ class LRSchedule:
                 "it is built when a run starts; carry the state on with the engine that ran it, or "
                 "resume from a checkpoint"
             )
+        horizon = self._by_now(state, before.optimizer)
         changed = _changes(state.recall(self, self._memory).horizon, asdict(horizon))
         if not changed or not wants_horizon(self.scheduler):
             return
@@ -324,9 +383,7 @@ class LRSchedule:
                 "of one optimizer cannot be rebuilt for it one by one: combine them into one, such "
                 "as SequentialLR or ChainedScheduler"
             )
-        self._reset(before.optimizer)
-        made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
-        advance(made, before.state_dict())
+        self._rebuild(state, before, horizon)
         logger.warning("the schedule %r is now that of a run with %s", self.object, changed)
 
     def _look(self, state: State[Any, Any]) -> float | None:
@@ -342,5 +399,6 @@ def _object(name: str) -> str:
     return name if "scheduler" in name else f"{name}_scheduler"
 
 
-def _changes(old: dict[str, int | None], new: dict[str, int | None]) -> str:
-    return ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in old if old[key] != new[key])
+def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
+    names = [key for key in old if key != "begun" and old[key] != new[key]]
+    return ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in names)

@@ -23,7 +23,7 @@ def warmup(length: Length, *, start: float = 0.0) -> Schedule:
 def hold(length: Length = None) -> Schedule:
     """Stay at the end value of the piece before; as the last piece, a cool-down."""
 
-    def value(begin: float, done: int, length: int | None) -> float:
+    def value(begin: float, done: float, length: int | None) -> float:
         return begin
 
     return Schedule((Piece(_text("hold", length=(length, None)), length, value, is_endless=True),))
@@ -82,7 +82,7 @@ def curve(function: Callable[[float], float], length: Length = None) -> Schedule
     A checkpoint compares the function by its name only.
     """
 
-    def value(begin: float, done: int, length: int | None) -> float:
+    def value(begin: float, done: float, length: int | None) -> float:
         return begin * function(done / length if length else 1.0)
 
     name = getattr(function, "__name__", type(function).__name__)
@@ -103,7 +103,7 @@ def restarts(
     if type(cycle) is not int or cycle < 1 or cycle_mul < 1:
         raise ValueError(f"{text}: needs a whole number of steps a cycle, and cycle_mul from 1")
 
-    def value(begin: float, done: int, length: int | None) -> float:
+    def value(begin: float, done: float, length: int | None) -> float:
         number, size, is_end = 0, cycle, done == length
         while done > size or (done == size and not is_end):
             number, done = number + 1, done - size
@@ -122,7 +122,7 @@ def inverse_sqrt(warmup_steps: int, *, start: float = 0.0) -> Schedule:
     if type(warmup_steps) is not int or warmup_steps < 1:
         raise ValueError(f"{text}: needs a whole number of steps, from 1")
 
-    def value(begin: float, done: int, _: int | None) -> float:
+    def value(begin: float, done: float, _: int | None) -> float:
         if done < warmup_steps:
             return _line(start, begin, done / warmup_steps)
         return begin * math.sqrt(warmup_steps / done)
@@ -137,7 +137,7 @@ def noam(d_model: int, *, warmup_steps: int) -> Schedule:
     Vaswani and others, 2017: Attention Is All You Need.
     """
 
-    def value(begin: float, done: int, _: int | None) -> float:
+    def value(begin: float, done: float, _: int | None) -> float:
         step = done + 1
         rising = step * warmup_steps**-1.5 if warmup_steps else math.inf
         return float(begin * d_model**-0.5 * min(step**-0.5, rising))
@@ -193,7 +193,7 @@ def _between(
             "takes is made by a call, as in LRSchedule(cosine())"
         )
 
-    def value(begin: float, done: int, length: int | None) -> float:
+    def value(begin: float, done: float, length: int | None) -> float:
         begin = begin if start is None else start
         if not length or done >= length:
             return final

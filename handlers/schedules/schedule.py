@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 Length = int | float | None
-Value = Callable[[float, int, int | None], float]
+Value = Callable[[float, float, int | None], float]
 """The factor by the piece's first value, the steps since its begin, and its length."""
 
 
@@ -128,8 +128,8 @@ class Plan:
     """The factor at each joint."""
     total: int | None
 
-    def __call__(self, step: int) -> float:
-        """The factor of the next step after `step` performed steps."""
+    def __call__(self, step: float) -> float:
+        """The factor of the next step after `step` performed steps, or at a place between two."""
         number = max(n for n in range(len(self.pieces)) if self.joints[n] <= step)
         start, end = self.joints[number], None
         if number + 1 < len(self.joints):

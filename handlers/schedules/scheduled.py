@@ -34,32 +34,50 @@ class Scheduled(LRScheduler):
         total: int | None,
         field: str = "lr",
     ) -> None:
-        groups = optimizer.param_groups
-        if len(schedules) not in (1, len(groups)):
-            raise ValueError(
-                f"there are {len(schedules)} schedules and {len(groups)} parameter groups; give "
-                "one schedule for all groups, or one for each"
-            )
         self.schedule: str = " | ".join(map(repr, schedules))
         self.total = total
         self.field = field
+        self.course: list[float] | None = None
+        """Since a change of the end: the step of the change, its place in the plan, the new end."""
+        self._schedules = schedules
         self._plans = [schedule.plan(total) for schedule in schedules]
-        if len(schedules) == 1:
-            self._plans *= len(groups)
-        for group in groups:
-            first = f"initial_{field}"
-            group[first] = group.get(first, read(group, field))
-        self.bases: list[Any] = [group[f"initial_{field}"] for group in groups]
+        self.bases: list[Any] = []
+        self._take_groups(optimizer.param_groups)
         super().__init__(optimizer)
+
+    @property
+    def end(self) -> float | None:
+        """The step at which the schedule ends, if that depends on the run."""
+        return self.course[2] if self.course else self.total
+
+    def end_at(self, end: int) -> None:
+        """Go through the rest of the plan up to this step, without a jump.
+
+        Where nothing is left of it, the plan is made anew: no run stays at the end of its schedule.
+        """
+        if self.total is not None and (place := self._place(self.last_epoch)) < self.total:
+            self.course = [self.last_epoch, place, end]
+        else:
+            self.total, self.course = end, None
+            self._plans = [schedule.plan(end) for schedule in self._schedules]
 
     @property
     def is_at_joint(self) -> bool:
         """True if a piece ends here and the next one begins."""
-        return any(self.last_epoch in plan.joints for plan in self._plans)
+        if self.course is None:
+            return any(self.last_epoch in plan.joints for plan in self._plans)
+        before, now = self._place(self.last_epoch - 1), self._place(self.last_epoch)
+        return any(before < joint <= now for plan in self._plans for joint in plan.joints)
 
     def state_dict(self) -> dict[str, Any]:
         """The schedule as text, and its progress."""
-        return {key: each for key, each in super().state_dict().items() if key != "_plans"}
+        own = ("_plans", "_schedules")
+        return {key: each for key, each in super().state_dict().items() if key not in own}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state, with the plan that it had."""
+        super().load_state_dict(state_dict)
+        self._plans = [schedule.plan(self.total) for schedule in self._schedules]
 
     def get_lr(self) -> list[float | Tensor]:
         """The rates of the next step; unchanged if the schedule moves another field."""
@@ -75,8 +93,33 @@ class Scheduled(LRScheduler):
                 write(group, self.field, value)
 
     def _values(self) -> list[Any]:
-        pairs = zip(self.bases, self._plans, strict=True)
-        return [base * plan(self.last_epoch) for base, plan in pairs]
+        groups = self.optimizer.param_groups
+        if len(self.bases) != len(groups):
+            self._take_groups(groups)
+        place = self.last_epoch if self.course is None else self._place(self.last_epoch)
+        plans = self._plans if len(self._plans) > 1 else self._plans * len(groups)
+        return [base * plan(place) for base, plan in zip(self.bases, plans, strict=True)]
+
+    def _place(self, step: int) -> float:
+        """The place in the plan after so many steps."""
+        if self.course is None or self.total is None:
+            return step
+        begin, place, end = self.course
+        if step >= end:
+            return self.total
+        return place + (self.total - place) * (step - begin) / (end - begin)
+
+    def _take_groups(self, groups: Sequence[dict[str, Any]]) -> None:
+        """Note the values that groups were given, also of those that were added in mid-run."""
+        if len(self._schedules) not in (1, len(groups)):
+            raise ValueError(
+                f"there are {len(self._schedules)} schedules and {len(groups)} parameter groups; "
+                "give one schedule for all groups, or one for each"
+            )
+        first = f"initial_{self.field}"
+        for group in groups:
+            group[first] = group.get(first, read(group, self.field))
+        self.bases = [group[first] for group in groups]
 
 
 @runtime_checkable

@@ -8,13 +8,14 @@ import re
 import struct
 import termios
 import time
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import torch
 
 from camshaft import Engine, Events, Stage, State, supervised
-from camshaft.handlers import ConsoleLines, ProgressBar
+from camshaft.handlers import Checkpoint, ConsoleLines, ProgressBar
 from camshaft.handlers.console_lines import Pace, remaining
 
 ALWAYS = 1e-9
@@ -163,8 +164,8 @@ def test_metrics_are_not_read_when_a_run_fails():
     class Lost(torch.Tensor):
         @classmethod
         def __torch_function__(cls, function, types, args=(), kwargs=None):
-            if function == torch.Tensor.requires_grad.__get__:  # known without the device
-                return False
+            if function in (torch.Tensor.detach, torch.Tensor.clone):  # which do not wait for it
+                return args[0]
             raise RuntimeError("the device is lost")
 
     def train_step(state, batch):
@@ -493,3 +494,28 @@ def test_a_line_at_the_start_knows_the_length_and_what_was_measured_there():
     engine.add(ConsoleLines("val/loss", when=start, write=lines.append))
     engine.run(range(10), max_epochs=3)
     assert lines == ["iteration 0/30  epoch 0/3  val/loss 0.5"]
+
+
+@pytest.mark.parametrize("save", [1, 6, 7, 8])
+def test_a_resumed_run_prints_the_lines_of_the_whole_run(save, tmp_path):
+    def run(directory, fail_at=None):
+        lines: list[str] = []
+
+        def train_step(state, batch):
+            if batch == fail_at:
+                raise KeyboardInterrupt
+            state.metrics["a"] = float(batch)
+            if batch % 6 == 0:
+                state.metrics["b"] = float(batch)
+
+        when = Events.ITERATION_COMPLETED(every=4)
+        checkpoint = Checkpoint(directory, when=Events.ITERATION_COMPLETED(at=save), resume=True)
+        engine = Engine(train_step, checkpoint, ConsoleLines(when=when, write=lines.append))
+        with suppress(KeyboardInterrupt):
+            engine.run(range(1, 13), max_epochs=1)
+        return [re.sub(r"  [\d.]+ it/s.*?(?=  a)", "", line) for line in lines]
+
+    whole = run(tmp_path / "whole")
+    first = run(tmp_path / "parts", fail_at=9)[: save // 4]
+    assert first + run(tmp_path / "parts") == whole
+    assert whole[1].endswith("a 8  b 6")

@@ -21,6 +21,7 @@ PROGRESS = frozenset(
     {
         *("last_epoch", "_step_count", "_last_lr", "_is_initial", "_get_lr_called_within_step"),
         *("T_cur", "T_i", "best", "num_bad_epochs", "cooldown_counter", "epochs", "metric"),
+        "course",
     }
 )
 """Keys of a scheduler's state_dict that are progress, not settings."""

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events, State
+from camshaft import Engine, EventEnum, Events, State, supervised
 from camshaft.engine.state import LatestMetrics, RunControl
 from camshaft.engine.state.contents import dump_memory, load_memory
 
@@ -280,6 +280,60 @@ def test_a_metric_keeps_no_graph_so_that_a_running_sum_does_not_grow_in_memory()
     assert not any(each.requires_grad for each in metrics.values())
     assert metrics["sum"] == 3 * weight.detach().exp()
     assert metrics.fresh("again") == weight.detach().exp()
+
+
+def aliases(weight, buffer, running):
+    """Tensors that change in place after they became a metric, as scripts write them."""
+    return {
+        "parameter": weight,
+        "data": weight.data,
+        "detached": weight.detach(),
+        "view": weight.view(1)[0],
+        "buffer": buffer,
+        "slice": running[0],
+        "sum": running.sum().add_(0),
+    }
+
+
+def test_a_metric_is_the_value_of_the_moment_in_which_it_was_written():
+    weight, buffer = torch.nn.Parameter(torch.tensor(0.0)), torch.zeros(())
+    running, expected, kept = torch.zeros(2), [], []
+
+    def process(state, batch):
+        state.metrics.update(aliases(weight, buffer, running))
+        kept.append({**state.metrics})
+        expected.append({name: float(each) for name, each in state.metrics.items()})
+        with torch.no_grad():
+            weight.add_(1)
+        weight.data.add_(1)
+        buffer.add_(1)
+        running.add_(1)
+
+    metrics = Engine(process).run(range(3), max_epochs=1).metrics
+    assert [{name: float(each) for name, each in row.items()} for row in kept] == expected
+    assert set(expected[-1].values()) == {2.0, 4.0}
+    assert type(metrics["parameter"]) is torch.Tensor
+
+
+def test_the_loss_of_a_supervised_step_is_no_copy_and_the_parts_of_it_are():
+    model, scale = torch.nn.Linear(2, 1), torch.nn.Parameter(torch.tensor(1.0))
+    optimizer = torch.optim.SGD([*model.parameters(), scale], lr=0.1)
+
+    def parts(prediction, target):
+        error = (prediction * scale - target).square().mean()
+        return error, {"s": s}
+
+    s = torch.ones(())
+    engine, seen = supervised(model, optimizer, parts), []
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def look(state):
+        assert state.metrics["loss"] is state.output.loss
+        s.add_(1)
+        seen.append(float(state.metrics["s"]))
+
+    engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 3, max_epochs=1)
+    assert seen == [1.0, 2.0, 3.0]
 
 
 def test_in_a_notebook_a_state_is_a_table_of_its_clocks_and_metrics_without_its_tensors():

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from camshaft import Engine, Events, Stage
-from camshaft.handlers import Checkpoint, History, JSONLines
+from camshaft.handlers import Checkpoint, History, JSONLines, Validate
 
 EACH = Events.ITERATION_COMPLETED
 
@@ -84,6 +84,15 @@ def test_a_resumed_run_has_the_rows_of_the_whole_run(stop_at, tmp_path):
     run(tmp_path / "parts", stop_at)
     assert repr(run(tmp_path / "parts")) == repr(whole)
     assert [row["iteration"] for row in whole] == [2, 4, 6, 8, 9]
+
+
+@pytest.mark.filterwarnings("ignore:the metric 'loss' of an evaluation")
+def test_each_validation_is_in_a_row_the_one_before_training_too():
+    history = History(when=EACH(every=5))
+    validate = Validate([1], when=Events.STARTED | EACH(every=2))
+    Engine(train_step, history, validate).run(range(9), max_epochs=1)
+    assert history["iteration", "val/loss"][0] == [0, 2, 4, 6, 8]
+    assert history["iteration", "loss"][0] == [5, 9]
 
 
 @pytest.mark.filterwarnings("ignore:the metric 'loss' of an evaluation")

@@ -15,7 +15,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from camshaft import Engine, EventEnum, Events, Stage, supervised
-from camshaft.handlers import LRSchedule
+from camshaft.handlers import LRSchedule, Validate
 from camshaft.handlers.loggers import (
     CSV,
     Histogram,
@@ -257,6 +257,88 @@ def test_each_value_is_in_a_row_of_the_iteration_in_which_it_was_measured(tmp_pa
         [9, 2, 2, ["norm"]],
         [10, 3, 2, ["loss", "val/loss"]],  # what is left at the end of the run
     ]
+
+
+def validated(logger, *, fail_at=None, start=True, rows=EACH(every=9)):
+    """An engine that validates twice, more often than the logger writes rows."""
+
+    def train_step(state, batch):
+        if state.training:
+            if state.iteration == fail_at:
+                raise RuntimeError("interrupted")
+            state.metrics["loss"] = 1 / state.iteration
+        else:
+            state.metrics["error"] = torch.tensor(float(state.parent.iteration))
+            if state.name == "text":
+                state.metrics["text"] = Text(f"at {state.parent.iteration}")
+
+    often = EACH(every=2) | (Events.STARTED if start else EACH(at=1)) | Events.EPOCH_COMPLETED
+    return Engine(
+        train_step,
+        logger(rows),
+        Validate([1], when=often),
+        Validate([1], name="rare", when=EACH(every=3)),
+    )
+
+
+@pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
+def test_each_validation_is_in_a_row_however_rarely_rows_are_written(kind, tmp_path):
+    validated(lambda when: kind.logger(tmp_path / "rows", when=when)).run(range(8), max_epochs=2)
+    found = kind.read(tmp_path / "rows")
+    for name, expected in (
+        ("val/error", [0, 2, 4, 6, 8, 8, 10, 12, 14, 16, 16]),  # and at the end of each epoch
+        ("rare/error", [3, 6, 9, 12, 15]),
+    ):
+        if kind.logger is TensorBoard:
+            assert found[name] == [(each, each) for each in expected]
+        else:
+            rows = [row for row in found if row.get(name, "") != ""]
+            pairs = [(int(row["iteration"]), float(row[name])) for row in rows]
+            assert pairs == [(each, each) for each in expected]
+    assert iterations(kind, tmp_path / "rows")[-1:] == [16]
+
+
+def test_what_a_validation_shows_is_in_its_row_and_rows_stay_in_their_order(tmp_path):
+    engine = validated(lambda when: JSONLines(tmp_path / "rows", when=when))
+    engine.add(Validate([1], name="text", when=EACH(every=2))).run(range(8), max_epochs=2)
+    found = lines(tmp_path / "rows")
+    assert [row["iteration"] for row in found] == sorted(row["iteration"] for row in found)
+    shown = [row["text/text"]["text"] for row in found if "text/text" in row]
+    assert shown == [f"at {each}" for each in range(2, 17, 2)]
+    assert [row["iteration"] for row in found if "loss" in row] == [8, 9, 16]
+
+
+def test_a_validation_of_each_step_and_one_in_another_event_are_rows_too(tmp_path):
+    engine = validated(lambda when: JSONLines(tmp_path / "rows", when=when), rows=EACH(at=8))
+    engine.add(Validate([1], name="own", when=Own.HAPPENED))
+
+    @engine.on(EACH)
+    def twice(state):
+        state.fire(Own.HAPPENED)
+        state.fire(Own.HAPPENED)
+
+    engine.run(range(8), max_epochs=1)
+    found = [row["own/error"] for row in lines(tmp_path / "rows") if "own/error" in row]
+    assert sorted(set(found)) == [*range(1, 9)]
+    assert len(found) == 16
+
+
+@pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
+@pytest.mark.parametrize("save", [1, 2, 3, 4, 7, 8, 9, 10, 13])
+def test_rows_of_validations_are_there_once_wherever_a_run_is_saved(
+    kind, save, tmp_path, fail_and_resume
+):
+    def to(name, **arguments):
+        return validated(lambda when: kind.logger(tmp_path / name, when=when), **arguments)
+
+    to("whole", start=False).run(range(8), max_epochs=2)
+    fail_and_resume(
+        partial(to, "parts", start=False), EACH(at=save), fail_at=14, data=range(8), max_epochs=2
+    )
+    if kind.logger is TensorBoard:
+        assert scalars(tmp_path / "parts") == scalars(tmp_path / "whole")
+    else:
+        assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
 
 
 def test_the_clocks_of_ones_own_are_in_the_rows_of_their_own_moment(tmp_path):

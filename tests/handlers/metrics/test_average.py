@@ -287,3 +287,45 @@ def test_a_resumed_run_goes_on_counting(stop_at, paused):
 def test_what_cannot_count_is_refused():
     with pytest.raises(TypeError, match="needs functions of the batch"):
         Totals({"samples": 3})
+
+
+@pytest.mark.parametrize("first", ["average", "validate"])
+def test_what_only_evaluations_write_is_averaged_there_alone(first):
+    def look(state, batch):
+        state.metrics["psnr"] = float(batch)
+
+    handlers = [
+        Average("psnr", weight=1),
+        Validate([1, 2, 3], when=Events.EPOCH_COMPLETED(every=2)),
+    ]
+    engine = Engine(lambda state, batch: None, evaluate=look)
+    engine.add(*(handlers if first == "average" else reversed(handlers)))
+    assert engine.run(range(5), max_epochs=3).metrics == {"val/psnr": 2.0}
+
+
+def test_a_metric_that_a_validation_lacks_too_is_refused_as_soon_as_it_can_be_known():
+    def look(state, batch):
+        state.metrics["psnr"] = float(batch)
+
+    validate = Validate([1], when=Events.EPOCH_COMPLETED(every=2))
+    engine = Engine(lambda state, batch: None, evaluate=look)
+    engine.add(Average("ssim", weight=1), validate)
+    with pytest.raises(KeyError, match="no metric .ssim. .*: .val/psnr."):
+        engine.run(range(5), max_epochs=5)
+
+
+def test_a_batch_without_samples_counts_for_nothing():
+    inputs, targets = torch.arange(8.0).reshape(8, 1), torch.ones(8, 1)
+    full = [(inputs[:4], targets[:4]), (inputs[:0], targets[:0]), (inputs[4:], targets[4:])]
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    error = {"error": lambda prediction, target: (prediction - target).abs().mean()}
+    engine.add(Average("loss"), Average("loss", over=3, name="last"), Metrics(error))
+    engine.add(Totals(), Validate(full))
+    metrics = engine.run(full, max_epochs=1).metrics
+    loss = torch.nn.functional.mse_loss(model(inputs), targets).item()
+    for name in ("loss/epoch", "last", "val/loss"):
+        assert float(metrics[name]) == pytest.approx(loss)
+    assert float(metrics["error"]) == float(metrics["val/error"])
+    assert metrics["total/samples"] == 8

@@ -14,7 +14,7 @@ import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Average, Collect, Metrics, Totals, Validate
+from camshaft.handlers import Average, Checkpoint, Collect, Metrics, Totals, Validate
 
 
 def build(*handlers):
@@ -333,3 +333,65 @@ def test_a_function_with_other_arguments_is_told_what_it_gets():
 def test_a_function_written_in_c_without_a_signature_is_a_metric():
     engine = build(Metrics({"distance": torch.dist}, select=lambda o: (o.prediction, o.prediction)))
     assert engine.run(batches(4), max_epochs=1).metrics["distance"] == 0
+
+
+def test_an_output_that_select_returns_is_one_argument():
+    model = torch.nn.Linear(2, 1)
+    data = [(torch.ones(3, 2), torch.ones(3, 1))]
+    engine = supervised(
+        model, torch.optim.SGD(model.parameters(), 0.1), torch.nn.functional.mse_loss
+    )
+
+    def look(output):
+        return {"size": output.prediction.shape[0]}
+
+    engine.add(Metrics(look, select=lambda output: output, training=False), Validate(data))
+    assert engine.run(data, max_epochs=1).metrics["val/size"] == 3.0
+
+
+def test_a_function_without_a_name_is_called_as_it_is_written_where_it_is_refused():
+    def look(output):
+        return {"size": 1}
+
+    engine = Engine(lambda state, batch: {"prediction": batch, "target": batch})
+    with pytest.raises(TypeError, match="Metrics calls the function 'look' with 2 arguments"):
+        engine.add(Metrics(look)).run([torch.ones(2)], max_epochs=1)
+
+
+@pytest.mark.parametrize("kind", ["MinMaxMetric", "MetricTracker"])
+def test_what_keeps_values_over_epochs_is_refused_with_what_does_it_instead(kind):
+    import torchmetrics
+
+    keeper = getattr(torchmetrics.wrappers, kind)(torchmetrics.MeanSquaredError())
+    with pytest.raises(TypeError, match=rf"got a {kind}, which keeps values .*History\(\)"):
+        Metrics({"mse": keeper})
+
+
+@pytest.mark.parametrize("at", [1, 4, 5, 7])
+def test_a_metric_among_the_objects_is_updated_by_hand_and_resumed(at, tmp_path):
+    def run(directory, stop_at=None):
+        mean, found = torchmetrics.MeanMetric(), []
+
+        def step(state, batch):
+            mean.update(batch)
+
+        engine = Engine(step, Checkpoint(directory, resume=True), objects={"mean": mean})
+
+        @engine.on(Events.EPOCH_COMPLETED)
+        def compute(state):
+            found.append(float(mean.compute()))
+            mean.reset()
+
+        if stop_at is not None:
+            engine.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("now"))
+        engine.run([1.0, 2.0, 6.0], max_epochs=3)
+        return found
+
+    assert run(tmp_path, at) + run(tmp_path) == [3.0, 3.0, 3.0]
+
+
+def test_a_metric_of_lists_among_the_objects_is_refused_with_who_saves_it():
+    collection = torchmetrics.MetricCollection([torchmetrics.CatMetric()])
+    said = r"objects\['seen'\] has a CatMetric, whose state 'value' is a list .*Metrics\("
+    with pytest.raises(TypeError, match=said):
+        Engine(lambda state, batch: None, objects={"seen": collection})
