@@ -14,7 +14,14 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.modules import fully_sharded, has_shards, put_together, reshard, unwrap
+from ...engine.modules import (
+    at_evaluation_point,
+    fully_sharded,
+    has_shards,
+    put_together,
+    reshard,
+    unwrap,
+)
 from .directory import checkpoints, scratch
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
 from .save import OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
@@ -116,9 +123,11 @@ class Export:
         Raises:
             OSError: The export before could not be written.
         """
-        recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state, self.object)):
-            return
+        if reasons := self._recorder(state).prepare(state, self.object):
+            with at_evaluation_point(state.engine):
+                self._save(state, reasons)
+
+    def _save(self, state: State[Any, Any], reasons: list[str]) -> None:
         own = {self.object: state.engine.objects[self.object]}
         if not self._is_sharded(state):
             with ranks.on_all_ranks("export weights"):

@@ -15,12 +15,19 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
-from ....engine.modules import all_modules, fully_sharded, is_copy, reshard
+from ....engine.modules import (
+    all_modules,
+    evaluate_saved,
+    fully_sharded,
+    has_modes,
+    is_copy,
+    reshard,
+)
 from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
-from .read import ReadOnce, objects_at
+from .read import ReadOnce, in_memory, objects_at
 
 logger: logging.Logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
@@ -65,6 +72,9 @@ class EvaluatesSaved:
         try:
             for name, each in own.items():
                 load_weights(each, saved[name])
+            for name, each in objects.items():
+                if name in states and has_modes(each):
+                    evaluate_saved(each, in_memory(states[name]))
             yield
         finally:
             reshard(managed)
