@@ -75,9 +75,9 @@ class Loop(Generic[Batch, Output]):
                 self.stops = ranks.Stops(lambda: state.iteration + feed.in_step.waits)
             # Before LOADING: schedules are made with this length before their state is loaded.
             state.epoch_length = feed.length()
-            self._begin_training(is_loaded=False)
+            modules.begin_training(state, is_loaded=False)
             moments.announce(Events.LOADING, state)
-            self._begin_training(is_loaded=True)
+            modules.begin_training(state, is_loaded=True)
             if self._is_done():
                 self._find_generators()
                 feed.put_back(state.control.completed)
@@ -128,11 +128,6 @@ class Loop(Generic[Batch, Output]):
                 self._leave()
         finally:
             feed.close()
-
-    def _begin_training(self, *, is_loaded: bool) -> None:
-        """Let optimizers with two modes begin, such as schedule-free ones."""
-        if self.state.training and self.moments.rehearsal is None:
-            modules.begin_training(self.engine, is_loaded=is_loaded)
 
     def _find_generators(self) -> None:
         """Find what the run draws from, once; for an evaluation, `Engine.evaluate` has done it."""

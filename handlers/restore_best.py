@@ -7,15 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
-from ..engine.modules import (
-    at_evaluation_point,
-    exchange,
-    fully_sharded,
-    put,
-    reshard,
-    switch,
-    twin,
-)
+from ..engine.modules import evaluating, exchange, fully_sharded, put, reshard, switch, twin
 from .common import Mode, Monitored, is_better, is_last_look, mode_of, module_of, refuse_taken
 from .validate import Validate, ValidationEvents
 
@@ -111,7 +103,7 @@ class RestoreBest:
         if value is not None and is_better(value, record.best, self.mode):
             record.best = value
             reshard(fully_sharded(objects.values()))
-            with at_evaluation_point(state.engine):
+            with evaluating(state.engine):
                 put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:

@@ -7,7 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from .. import modules
-from ..events import Events
+from ..events import Events, Stage
 from ..explain import warn
 from ..state import State
 from .checked import Checked, unwatch_steps, updated, watch_steps
@@ -22,6 +22,11 @@ EACH = 3
 SCALED = 256
 """A power of two from this number on is taken for the scale of a `GradScaler`."""
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
+RELEASED = (
+    "the backward pass itself changes the weights (gradient release) and leaves no gradients, so "
+    "that this does nothing: "
+)
+WITHOUT = ". Leave it out, or make the optimizer without gradient release"
 
 Look = dict[int, tuple[Any, int]]
 """By the id of a parameter: its gradient and the gradient's version, which a write raises."""
@@ -43,6 +48,8 @@ class GradientCheck:
         self._last = run.state.iteration + EARLY
         self._seen: dict[Update, Look] = {}
         """By update: its latest look; an update that is not attached appears at its first step."""
+        self._points: dict[Update, list[int]] = {}
+        """By update: the versions of its weights before its first backward pass; empty later."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
@@ -91,6 +98,7 @@ class GradientCheck:
     def _begin(self) -> None:
         self._state.step_under_way.check = self
         self._seen = {each: _look(each) for each in self._run.updates.values()}
+        self._run.at(Events.BACKWARD_COMPLETED, self._look_at_weights)
         self._run.at(Events.ITERATION_COMPLETED, self._end_iteration, last=True)
 
     def _begin_epoch(self, state: State[Any, Any]) -> None:
@@ -120,12 +128,15 @@ class GradientCheck:
         self._seen.clear()
         state.step_under_way.check = None
         unwatch_steps(self._stepped)
+        self._run.no_more(Events.BACKWARD_COMPLETED, self._look_at_weights)
         self._run.no_more(Events.ITERATION_COMPLETED, self._end_iteration)
 
     def _before(self, update: Update, loss: Any, *, is_mean: bool) -> None:
         if loss is not None and id(update) not in self._met:
             self._meet(update)
             check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._run.words)
+        if update not in self._points:
+            self._points[update] = [each._version for each in updated(update.optimizer)]
         for each, look in self._seen.items():
             self._compare(each, look)
         if not self._is_open(update):
@@ -147,11 +158,29 @@ class GradientCheck:
         for update in self._seen:
             own = modules.optimizers_in(update.optimizer) if self._is_open(update) else ()
             if any(each is optimizer for each in own):
+                if self.inside is update:
+                    raise RuntimeError(f"{RELEASED}accumulate={WITHOUT}")
                 raise RuntimeError(
                     "optimizer.step() was called by hand in an accumulation window of its Update, "
                     "which steps by itself after the last micro-batch: leave optimizer.step() out"
                 )
         self._settle(self._state)
+
+    def _look_at_weights(self, state: State[Any, Any]) -> None:
+        """Before the first step of an update: look whether its backward pass has made the step."""
+        for update, before in self._points.items():
+            if not before or update.optimizer is not state.optimizer:
+                continue
+            self._points[update] = []
+            found = zip(updated(update.optimizer), before, strict=False)
+            learning = [(each, version) for each, version in found if each.requires_grad]
+            empty = [each._version != version for each, version in learning if each.grad is None]
+            is_hooked = any(each._post_accumulate_grad_hooks for each, _ in learning)
+            if any(empty) or (is_hooked and len(empty) == len(learning)):
+                if update.scaler is not None or update.accumulate > 1:
+                    raise RuntimeError(f"{RELEASED}accumulate= and gradient scalers{WITHOUT}")
+                if names := acting_on_gradients(state, are_read=True):
+                    warn(f"{RELEASED}{', '.join(names)}{WITHOUT}")
 
     def _compare(self, update: Update, look: Look) -> None:
         now = _look(update)
@@ -191,6 +220,20 @@ class GradientCheck:
 
     def _is_open(self, update: Update) -> bool:
         return update in self._state.step_under_way.windows
+
+
+def acting_on_gradients(state: State[Any, Any], *, are_read: bool = False) -> list[str]:
+    """The names of the handlers that change gradients or judge by them; or also read them."""
+    judged, ready = (
+        [each for each in state.engine.signal(event).receivers.values() if _owner(each)]
+        for event in (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+    )
+    acting = [*judged, *(e for e in ready if are_read or getattr(e, "stage", 0) is Stage.ACT)]
+    return [*dict.fromkeys(map(_owner, acting))]
+
+
+def _owner(receiver: Any) -> str:
+    return getattr(receiver, "handler", "")
 
 
 def _look(update: Update) -> Look:

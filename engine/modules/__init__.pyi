@@ -36,10 +36,9 @@ from .tensors import multiply_each as multiply_each
 from .tensors import norm as norm
 from .tensors import norm_of_each as norm_of_each
 from .tensors import norms as norms
-from .two_modes import at_evaluation_point as at_evaluation_point
 from .two_modes import begin_training as begin_training
 from .two_modes import evaluate_saved as evaluate_saved
-from .two_modes import has_modes as has_modes
+from .two_modes import evaluating as evaluating
 from .two_modes import switch as switch
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training

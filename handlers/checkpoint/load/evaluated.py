@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,14 +16,7 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
-from ....engine.modules import (
-    all_modules,
-    evaluate_saved,
-    fully_sharded,
-    has_modes,
-    is_copy,
-    reshard,
-)
+from ....engine.modules import all_modules, evaluate_saved, fully_sharded, is_copy, reshard
 from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
 from ..format import Keep, reading
 from ..weights import load_weights, weights
@@ -72,9 +66,8 @@ class EvaluatesSaved:
         try:
             for name, each in own.items():
                 load_weights(each, saved[name])
-            for name, each in objects.items():
-                if name in states and has_modes(each):
-                    evaluate_saved(each, in_memory(states[name]))
+            for name in states.keys() - own.keys():
+                evaluate_saved(objects[name], partial(in_memory, states[name]))
             yield
         finally:
             reshard(managed)
