@@ -44,18 +44,9 @@ OF_A_BACKWARD_PASS = {
         OPTIMIZE_IN_TRAINING,
     ),
     "modified by an inplace operation": (
-        "An optimizer's step changes weights in place, so that a graph from before the step has no "
-        "backward pass after it. Compute the second loss anew after the first update, or add both "
-        "losses up: update(state, loss_a + loss_b)",
+        "A step changes weights in place, so that a graph from before it cannot be used after it: "
+        "compute the second loss after the first update, or update(state, loss_a + loss_b)",
         OPTIMIZE_IN_TRAINING,
-    ),
-    **dict.fromkeys(
-        ("requires closure", "requires a closure", "closure is required"),
-        (
-            "An optimizer that computes the loss again gets a closure from a step of your own: "
-            "update(state, loss, closure=...), a function that computes the loss and returns it",
-            OPTIMIZE_IN_TRAINING,
-        ),
     ),
     "'float' object has no attribute 'backward'": (
         "A loss has to be a tensor: leave out .item() and float()",

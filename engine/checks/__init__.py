@@ -4,7 +4,7 @@ from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
 from .attach import attach_checks
 from .changed import Unsaved, script_functions
-from .gradients import GradientCheck, acting_on_gradients
+from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
 from .reached import generators_of_run, words_in
 from .same_on_ranks import check_same_on_ranks
@@ -13,7 +13,6 @@ from .sharded import refuse_wrappers
 __all__ = [
     "GradientCheck",
     "Unsaved",
-    "acting_on_gradients",
     "attach_checks",
     "check_same_on_ranks",
     "generators_of_run",

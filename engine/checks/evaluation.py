@@ -27,12 +27,12 @@ def check_mode(run: Checked) -> None:
 
 
 def _is_in_a_module(parameters: set[int]) -> bool:
-    """True if a module of the process has one of these, which are not bare parameters."""
+    """True if a module of the process has one of these; lists of parameters have no mode."""
     nn: Any = sys.modules["torch.nn"]
+    plain = (nn.ParameterList, nn.ParameterDict)
     found = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
-    lists = (nn.ParameterList, nn.ParameterDict)  # which have no mode
-    holders = (each for each in found if not isinstance(each, lists))
-    return any(id(one) in parameters for each in holders for one in each.parameters())
+    held = (one for each in found if not isinstance(each, plain) for one in each.parameters())
+    return any(id(one) in parameters for one in held)
 
 
 def check_averaged(run: Checked) -> None:

@@ -7,7 +7,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from .. import modules
-from ..events import Events, Stage
+from ..events import Events
 from ..explain import warn
 from ..state import State
 from .checked import Checked, unwatch_steps, updated, watch_steps
@@ -22,11 +22,11 @@ EACH = 3
 SCALED = 256
 """A power of two from this number on is taken for the scale of a `GradScaler`."""
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
+READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
 RELEASED = (
-    "the backward pass itself changes the weights (gradient release) and leaves no gradients, so "
-    "that this does nothing: "
+    "the backward pass itself changes the weights and drops their gradients (gradient release), so "
+    "that this has no effect: {}. Leave it out, or make the optimizer without gradient release"
 )
-WITHOUT = ". Leave it out, or make the optimizer without gradient release"
 
 Look = dict[int, tuple[Any, int]]
 """By the id of a parameter: its gradient and the gradient's version, which a write raises."""
@@ -159,7 +159,7 @@ class GradientCheck:
             own = modules.optimizers_in(update.optimizer) if self._is_open(update) else ()
             if any(each is optimizer for each in own):
                 if self.inside is update:
-                    raise RuntimeError(f"{RELEASED}accumulate={WITHOUT}")
+                    self._tell_of_release(update)
                 raise RuntimeError(
                     "optimizer.step() was called by hand in an accumulation window of its Update, "
                     "which steps by itself after the last micro-batch: leave optimizer.step() out"
@@ -169,18 +169,23 @@ class GradientCheck:
     def _look_at_weights(self, state: State[Any, Any]) -> None:
         """Before the first step of an update: look whether its backward pass has made the step."""
         for update, before in self._points.items():
-            if not before or update.optimizer is not state.optimizer:
+            if update.optimizer is not state.optimizer or not before:
                 continue
             self._points[update] = []
-            found = zip(updated(update.optimizer), before, strict=False)
-            learning = [(each, version) for each, version in found if each.requires_grad]
-            empty = [each._version != version for each, version in learning if each.grad is None]
-            is_hooked = any(each._post_accumulate_grad_hooks for each, _ in learning)
-            if any(empty) or (is_hooked and len(empty) == len(learning)):
-                if update.scaler is not None or update.accumulate > 1:
-                    raise RuntimeError(f"{RELEASED}accumulate= and gradient scalers{WITHOUT}")
-                if names := acting_on_gradients(state, are_read=True):
-                    warn(f"{RELEASED}{', '.join(names)}{WITHOUT}")
+            now = zip(updated(update.optimizer), before, strict=False)
+            own = [(each, each._version != version) for each, version in now if each.requires_grad]
+            moved = [is_written for each, is_written in own if each.grad is None]
+            is_hooked = any(each._post_accumulate_grad_hooks for each, _ in own)
+            if any(moved) or (is_hooked and len(moved) == len(own)):
+                self._tell_of_release(update)
+
+    def _tell_of_release(self, update: Update) -> None:
+        if update.scaler is not None or update.accumulate > 1:
+            raise RuntimeError(RELEASED.format("accumulate=, or the gradient scaler"))
+        signals = self._run.moments.signals
+        found = [each for event in READ for each in signals[event].receivers.values()]
+        if names := dict.fromkeys(filter(None, (getattr(e, "handler", "") for e in found))):
+            warn(RELEASED.format(", ".join(names)))
 
     def _compare(self, update: Update, look: Look) -> None:
         now = _look(update)
@@ -220,20 +225,6 @@ class GradientCheck:
 
     def _is_open(self, update: Update) -> bool:
         return update in self._state.step_under_way.windows
-
-
-def acting_on_gradients(state: State[Any, Any], *, are_read: bool = False) -> list[str]:
-    """The names of the handlers that change gradients or judge by them; or also read them."""
-    judged, ready = (
-        [each for each in state.engine.signal(event).receivers.values() if _owner(each)]
-        for event in (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
-    )
-    acting = [*judged, *(e for e in ready if are_read or getattr(e, "stage", 0) is Stage.ACT)]
-    return [*dict.fromkeys(map(_owner, acting))]
-
-
-def _owner(receiver: Any) -> str:
-    return getattr(receiver, "handler", "")
 
 
 def _look(update: Update) -> Look:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..checks import acting_on_gradients
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
 from ..explain import warn
@@ -21,7 +19,7 @@ from .gradients import Gradients, backward, clear, has_overflowed, parameters_of
 from .micro_batch import MicroBatch
 from .optimizers import CompiledSteps, Given, Optimizers, one_of
 from .sync import Sync, are_alike, is_wrapped
-from .window import Window, by_share, check_loss_weights, needs_closure, takes_closure
+from .window import Window, by_share, check_loss_weights, needs_closure, point_of, takes_closure
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -267,8 +265,9 @@ class Update:
             device = parameters_of(self.optimizer)[0].device
         factor, closure = window.factor(device), None
         if window.closures:
+            window.point = point_of(parameters_of(self.optimizer))
             clear = partial(self._begin_again, state)
-            closure = partial(window.closure, self._gradients, factor, clear)
+            closure = partial(window.evaluate, self._gradients, factor, clear)
         self._step(state, factor, closure)
 
     def rehearse(self, state: State[Any, Any]) -> None:
@@ -331,7 +330,7 @@ class Update:
         self,
         state: State[Any, Any],
         factor: Tensor | float | None = None,
-        closure: Callable[[], Closure] | None = None,
+        closure: Closure | None = None,
     ) -> None:
         optimizer, scaler, gradients = self.optimizer, self.scaler, self._gradients
         step = state.step_under_way
@@ -356,7 +355,7 @@ class Update:
         elif closure is None:
             step_by(optimizer)
         else:
-            optimizer.step(closure())  # type: ignore[arg-type]  # torch means float or Tensor
+            optimizer.step(closure)  # type: ignore[arg-type]  # torch means float or Tensor
         if scaler is not None:
             scaler.update()
         state.fire(self.event)
@@ -365,12 +364,14 @@ class Update:
 
     def _begin_again(self, state: State[Any, Any]) -> None:
         """Clear the gradients, since the optimizer computes them again."""
-        if not self._has_told and (names := acting_on_gradients(state)):
+        found: Any = state.engine.signal(GRADIENTS_READY).receivers.values()
+        acting = [each for each in found if getattr(each, "stage", None) is Stage.ACT]
+        if not self._has_told and (names := [each.handler for each in acting if each.handler]):
             self._has_told = True
             warn(
-                f"{', '.join(names)} acted on the gradients before this step, and not on those "
-                f"that {type(self.optimizer).__name__} computes in it, by closure=: leave such "
-                "handlers out, or use another optimizer"
+                f"{', '.join(names)} changes the gradients before the step of "
+                f"{type(self.optimizer).__name__}, and not those that it computes in the step, by "
+                "closure=; leave it out"
             )
         self._clear()
 

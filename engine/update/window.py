@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -46,6 +47,8 @@ class Window:
     closures: list[Closure] = field(default_factory=list)
     is_held: bool = False
     """True if no micro-batch closes it, since whoever has opened it does."""
+    point: list[float] | None = None
+    """Where the weights are for which an optimizer's closure returns the existing loss."""
     targets: Callable[[], Tensor | float] | None = None
     """Waits for the weights of all ranks, whose sum is under way."""
 
@@ -111,58 +114,50 @@ class Window:
         now = self.scaler.scale(torch.ones_like(self.scale))  # what unscaling divides by
         return now / self.scale * (1.0 if factor is None else factor)
 
-    def closure(
+    def evaluate(
         self, gradients: Gradients, factor: Tensor | float | None, clear: Callable[[], None]
-    ) -> Closure:
-        """What an optimizer calls for the mean loss at the current weights, with its gradients.
+    ) -> Tensor:
+        """The mean loss at the current weights, with its gradients, for an optimizer's closure.
 
-        The first call returns the loss that is there already, unless the optimizer has changed the
-        weights or the gradients before it; later ones compute the window again.
+        The first call returns the loss that is there already, unless the optimizer has moved the
+        weights before it, as SAM does; later ones compute the window again.
 
         Args:
             gradients: Those of the optimizer.
             factor: Makes the mean of a sum over the window; None for 1.
             clear: Clears the gradients.
         """
-        known: Any = _point(gradients.optimizer)
+        weights = parameters_of(gradients.optimizer)
+        if self.point != point_of(weights):
+            clear()
+            self.loss = 0.0
+            for closure in self.closures:
+                self._compute_again(closure, weights)
+            if factor is not None:
+                gradients.look().scale(factor)
+        self.point = None
+        mean = torch.as_tensor(self.loss if factor is None else self.loss * factor)
+        # The mean over ranks too, so that all of them search along the same line.
+        group = ranks.data_group()
+        return torch.as_tensor(ranks.total(mean, group=group)) / ranks.world_size(group)
 
-        def evaluate() -> Tensor:
-            nonlocal known
-            if known != _point(gradients.optimizer):
-                clear()
-                self._compute_again(gradients.optimizer)
-                if factor is not None:
-                    gradients.look().scale(factor)
-            known = None
-            mean = torch.as_tensor(self.loss if factor is None else self.loss * factor)
-            # The mean over ranks too, so that all of them search along the same line.
-            group = ranks.data_group()
-            return torch.as_tensor(ranks.total(mean, group=group)) / ranks.world_size(group)
-
-        return evaluate
-
-    def _compute_again(self, optimizer: Optimizer) -> None:
-        self.loss = 0.0
-        for closure in self.closures:
-            before = _point(optimizer)
-            with torch.enable_grad():
-                loss: Any = closure()
-            if not isinstance(loss, Tensor) or _point(optimizer) != before:
-                raise TypeError(
-                    "closure= needs a function that computes the loss again and returns it, and "
-                    "leaves zero_grad(), backward() and step() to the Update; this one returned "
-                    f"{loss!r}"
-                )
-            loss.backward()
-            self.loss = self.loss + loss.detach()
+    def _compute_again(self, closure: Closure, weights: list[Tensor]) -> None:
+        before = [each.grad for each in weights]
+        with torch.enable_grad():
+            loss: Any = closure()
+        if not isinstance(loss, Tensor) or any(map(is_not, before, (e.grad for e in weights))):
+            raise TypeError(
+                "closure= needs a function that computes the loss again and returns it, and leaves "
+                f"zero_grad() and backward() to the Update; this one returned {loss!r}"
+            )
+        loss.backward()
+        self.loss = self.loss + loss.detach()
 
 
-def _point(optimizer: Optimizer) -> list[Any]:
-    """What tells whether weights or gradients were written; weights, also by `.data`."""
-    weights = parameters_of(optimizer)
-    found = [(each._version, each.grad, getattr(each.grad, "_version", 0)) for each in weights]
+def point_of(weights: list[Tensor]) -> list[float]:
+    """Numbers that change whenever an optimizer moves the weights, also by `.data`."""
     size = float(norm_of([each.detach() for each in weights]))
-    return [size, *((version, id(grad), written) for version, grad, written in found)]
+    return [size, *(each._version for each in weights)]
 
 
 def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
