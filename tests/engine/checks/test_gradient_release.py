@@ -92,7 +92,7 @@ def test_a_hook_that_looks_and_a_part_without_gradients_are_told_nothing():
     for each in model.parameters():
         each.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.norm()))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    model.forward = lambda inputs: model["used"](inputs)
+    model.forward = model["used"].forward
     engine = supervised(model, optimizer, LOSS, accumulate=2)
     engine.add(ClipGradNorm(1.0), GradNorm(name="before"), NonFiniteGuard("skip"))
     engine.on(Events.GRADIENTS_READY)(lambda state: None)

@@ -90,7 +90,9 @@ class Swapping(Averaging):
 
 
 def free(kind):
-    return lambda parameters: getattr(pytest.importorskip("schedulefree"), kind)(parameters, lr=0.05)
+    return lambda parameters: getattr(pytest.importorskip("schedulefree"), kind)(
+        parameters, lr=0.05
+    )
 
 
 KINDS = [
@@ -339,3 +341,14 @@ def test_the_best_checkpoint_goes_on_from_the_weights_to_train(tmp_path):
     found = engine.evaluate(VALID, checkpoint="best")
     assert float(found.metrics["loss"]) == checkpoints(tmp_path)[0].manifest.metrics["val/loss"]
     assert state.epoch == 3
+
+
+def test_an_engine_without_the_optimizer_says_which_weights_a_checkpoint_holds(tmp_path, caplog):
+    model, optimizer = build(Averaging)
+    engine = supervised(model, optimizer, LOSS)
+    engine.add(Export(tmp_path / "export"), Checkpoint(tmp_path / "run")).run(TRAIN, max_epochs=1)
+    alone = supervised(build(Averaging)[0], None, LOSS).add(Checkpoint(tmp_path / "run"))
+    alone.evaluate(VALID, checkpoint=tmp_path / "export")
+    assert "weights that optimizer trains" not in caplog.text
+    alone.evaluate(VALID, checkpoint="latest")
+    assert "weights that optimizer trains, not those to evaluate" in caplog.text
