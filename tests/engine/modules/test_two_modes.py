@@ -22,7 +22,7 @@ from camshaft.handlers.checkpoint import best
 
 
 class Averaging(torch.optim.Optimizer):
-    """SGD without a schedule, Defazio et al. (2024): y is trained, and x, the mean of z, is meant."""
+    """SGD without a schedule, Defazio et al. (2024): y is trained; x, the mean of z, is meant."""
 
     is_flag_saved = True
 

@@ -174,5 +174,5 @@ def test_micro_batches_without_a_closure_beside_others_are_an_error():
 
 
 def test_an_optimizer_of_torch_steps_as_without_the_closure():
-    weights, calls = by_update(torch.optim.AdamW, scaler=torch.amp.GradScaler("cpu"))
+    _, calls = by_update(torch.optim.AdamW, scaler=torch.amp.GradScaler("cpu"))
     assert calls == 2 * len(DATA)
