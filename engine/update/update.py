@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -265,9 +266,7 @@ class Update:
             device = parameters_of(self.optimizer)[0].device
         factor, closure = window.factor(device), None
         if window.closures:
-            window.point = point_of(parameters_of(self.optimizer))
-            clear = partial(self._begin_again, state)
-            closure = partial(window.evaluate, self._gradients, factor, clear)
+            closure = partial(self._closure, state, window, factor)
         self._step(state, factor, closure)
 
     def rehearse(self, state: State[Any, Any]) -> None:
@@ -330,7 +329,7 @@ class Update:
         self,
         state: State[Any, Any],
         factor: Tensor | float | None = None,
-        closure: Closure | None = None,
+        closure: Callable[[], Closure] | None = None,
     ) -> None:
         optimizer, scaler, gradients = self.optimizer, self.scaler, self._gradients
         step = state.step_under_way
@@ -355,12 +354,18 @@ class Update:
         elif closure is None:
             step_by(optimizer)
         else:
-            optimizer.step(closure)  # type: ignore[arg-type]  # torch means float or Tensor
+            optimizer.step(closure())  # type: ignore[arg-type]  # torch means float or Tensor
         if scaler is not None:
             scaler.update()
         state.fire(self.event)
         self._clear()
         gradients.tensors = ()  # their memory is free for the next forward pass
+
+    def _closure(
+        self, state: State[Any, Any], window: Window, factor: Tensor | float | None
+    ) -> Closure:
+        window.point = point_of(parameters_of(self.optimizer))
+        return partial(window.evaluate, self._gradients, factor, partial(self._begin_again, state))
 
     def _begin_again(self, state: State[Any, Any]) -> None:
         """Clear the gradients, since the optimizer computes them again."""

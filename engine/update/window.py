@@ -119,8 +119,8 @@ class Window:
     ) -> Tensor:
         """The mean loss at the current weights, with its gradients, for an optimizer's closure.
 
-        The first call returns the loss that is there already, unless the optimizer has moved the
-        weights before it, as SAM does; later ones compute the window again.
+        The first call returns the loss that is there already, unless the optimizer has written
+        weights or gradients before it, as SAM does; later ones compute the window again.
 
         Args:
             gradients: Those of the optimizer.
@@ -155,9 +155,12 @@ class Window:
 
 
 def point_of(weights: list[Tensor]) -> list[float]:
-    """Numbers that change whenever an optimizer moves the weights, also by `.data`."""
-    size = float(norm_of([each.detach() for each in weights]))
-    return [size, *(each._version for each in weights)]
+    """Numbers that change if an optimizer writes weights, also by `.data`, or gradients."""
+    numbers = [float(norm_of([each.detach() for each in weights]))]
+    for each in weights:
+        gradient = each.grad
+        numbers += each._version, id(gradient), 0 if gradient is None else gradient._version
+    return numbers
 
 
 def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:

@@ -38,6 +38,17 @@ class SamByData(Sam):
     by_data = True
 
 
+class SamThatRests(torch.optim.SGD):
+    """One that drops the first gradients even where it moves no weight, as LookSAM does."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        self.zero_grad()
+        with torch.enable_grad():
+            closure()
+        super().step()
+
+
 class SamThatBegins(Sam):
     """One that computes the first gradient by the closure, too, as WSAM does."""
 
@@ -98,13 +109,13 @@ def by_hand(kind, window=1):
                 total, calls = total + loss.detach(), calls + 1
             return total
 
-        if kind in (Sam, SamByData):
+        if kind in (Sam, SamByData, SamThatRests):
             closure()
         optimizer.step(closure)
     return [each.detach().clone() for each in model.parameters()], calls
 
 
-@pytest.mark.parametrize("kind", [Sam, SamByData, SamThatBegins, ByLoss])
+@pytest.mark.parametrize("kind", [Sam, SamByData, SamThatRests, SamThatBegins, ByLoss])
 def test_a_closure_makes_the_step_of_a_loop_with_as_many_evaluations(kind):
     (weights, calls), (expected, hand_calls) = by_update(kind), by_hand(kind)
     assert all(map(torch.equal, weights, expected))
