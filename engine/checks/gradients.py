@@ -49,7 +49,7 @@ class GradientCheck:
         self._seen: dict[Update, Look] = {}
         """By update: its latest look; an update that is not attached appears at its first step."""
         self._points: dict[Update, list[int]] = {}
-        """By update: the versions of its weights before its first backward pass; empty later."""
+        """By update: the versions of its weights before a backward pass; empty after a step."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
@@ -135,7 +135,7 @@ class GradientCheck:
         if loss is not None and id(update) not in self._met:
             self._meet(update)
             check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._run.words)
-        if update not in self._points:
+        if self._points.get(update, [0]):  # at each backward pass, until the first step
             self._points[update] = [each._version for each in updated(update.optimizer)]
         for each, look in self._seen.items():
             self._compare(each, look)

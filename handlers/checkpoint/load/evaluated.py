@@ -20,7 +20,7 @@ from ....engine.modules import all_modules, evaluate_saved, fully_sharded, is_co
 from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
 from ..format import Keep, reading
 from ..weights import load_weights, weights
-from .check import has_groups, mismatches
+from .check import mismatches
 from .read import ReadOnce, in_memory, objects_at
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -67,9 +67,10 @@ class EvaluatesSaved:
             for name, each in own.items():
                 load_weights(each, saved[name])
             for name in states.keys() - own.keys():
+                groups = states[name].get("param_groups", ())
                 if name in objects:
                     evaluate_saved(objects[name], partial(in_memory, states[name]))
-                elif has_groups(states[name]) and _is_training(states[name]):
+                elif any(each.get("train_mode") is True for each in groups):
                     logger.warning(
                         "%s holds the weights that %s trains, not those to evaluate: name the "
                         "optimizer in Engine(..., objects=...), or evaluate an Export",
@@ -129,11 +130,6 @@ class EvaluatesSaved:
                 "'latest', 'best', a checkpoint or a directory of them"
             )
         return found.path
-
-
-def _is_training(saved: Mapping[str, Any]) -> bool:
-    """True for the state of an optimizer with two modes, by the name that all of these use."""
-    return any(group.get("train_mode") is True for group in saved["param_groups"])
 
 
 def _kept(module: Module) -> dict[str, Any]:
