@@ -3,7 +3,11 @@ from .boxes import Box as Box
 from .boxes import box_at as box_at
 from .boxes import box_of as box_of
 from .boxes import shape_of as shape_of
+from .evaluation import begin_training as begin_training
+from .evaluation import evaluate_saved as evaluate_saved
+from .evaluation import evaluating as evaluating
 from .evaluation import holding_saved as holding_saved
+from .evaluation import switch as switch
 from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .evaluation import warn_of_unloaded as warn_of_unloaded
@@ -36,10 +40,6 @@ from .tensors import multiply_each as multiply_each
 from .tensors import norm as norm
 from .tensors import norm_of_each as norm_of_each
 from .tensors import norms as norms
-from .two_modes import begin_training as begin_training
-from .two_modes import evaluate_saved as evaluate_saved
-from .two_modes import evaluating as evaluating
-from .two_modes import switch as switch
 from .weights import TWIN as TWIN
 from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
