@@ -423,7 +423,7 @@ class Engine(Generic[Batch, Output]):
         functions = script_functions(engine.process, engine.signals)
         drawn_from = generators_of_run(self.objects, functions, data)
         untouched = modules.untouched(self.objects, data, seed, drawn_from)
-        with untouched, saved, self.using(weights or {}):
+        with untouched, modules.evaluating(self), saved, self.using(weights or {}):
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
             feed = Feed(data, state, limit, in_step=in_step)

@@ -40,7 +40,12 @@ OF_A_BACKWARD_PASS = {
     "Trying to backward through the graph a second time": (
         "An Update makes the backward pass itself: leave loss.backward() out, and call it once for "
         "each loss. What is kept from one batch to the next, such as a hidden state, has to be "
-        "detached",
+        "detached. To use a graph twice on purpose: update(state, loss, retain_graph=True)",
+        OPTIMIZE_IN_TRAINING,
+    ),
+    "modified by an inplace operation": (
+        "A step changes weights in place, so that a graph from before it cannot be used after it: "
+        "compute the second loss after the first update, or update(state, loss_a + loss_b)",
         OPTIMIZE_IN_TRAINING,
     ),
     "'float' object has no attribute 'backward'": (

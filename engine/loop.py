@@ -76,7 +76,9 @@ class Loop(Generic[Batch, Output]):
             state.control.data = feed.data
             # Before LOADING: schedules are made with this length before their state is loaded.
             state.epoch_length = feed.length()
+            modules.begin_training(state, is_loaded=False)
             moments.announce(Events.LOADING, state)
+            modules.begin_training(state, is_loaded=True)
             if self._is_done():
                 self._find_generators()
                 feed.put_back(state.control.completed)

@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
-from ..engine.modules import exchange, fully_sharded, put, reshard, twin
+from ..engine.modules import evaluating, exchange, fully_sharded, put, reshard, switch, twin
 from .common import Mode, Monitored, is_better, is_last_look, mode_of, module_of, refuse_taken
 from .validate import Validate, ValidationEvents
 
@@ -103,7 +103,8 @@ class RestoreBest:
         if value is not None and is_better(value, record.best, self.mode):
             record.best = value
             reshard(fully_sharded(objects.values()))
-            put(objects[self.name], objects[self.weights or self.object])
+            with evaluating(state.engine):
+                put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:
         """Put the best weights into the model, if the run is over."""
@@ -140,6 +141,7 @@ class RestoreBest:
     def _exchange(self, state: State[Any, Any], record: Record) -> None:
         objects = state.engine.objects
         reshard(fully_sharded(objects.values()))
+        switch(state.engine, training=record.is_restored)
         exchange(objects[self.object], objects[self.name])
         record.is_restored = not record.is_restored
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from typing import Any
 
 from .. import modules
@@ -15,12 +17,22 @@ def check_mode(run: Checked) -> None:
     """Warn if an evaluation leaves the model in training mode."""
     found = [each for thing in run.objects.values() for each in modules.modules_of(thing)]
     own = {id(each) for module in found for each in module.parameters()}
-    if run.trained and (own.isdisjoint(run.trained) if own else not found):
+    is_unknown = run.trained and (own.isdisjoint(run.trained) if own else not found)
+    if is_unknown and _is_in_a_module(run.trained):
         warn(
             "no module among the engine's objects has the parameters that its optimizer updates, "
             "so this evaluation leaves their module in training mode; name it: "
             'Engine(..., objects={"model": model, "optimizer": optimizer})'
         )
+
+
+def _is_in_a_module(parameters: set[int]) -> bool:
+    """True if a module of the process has one of these; lists of parameters have no mode."""
+    nn: Any = sys.modules["torch.nn"]
+    plain = (nn.ParameterList, nn.ParameterDict)
+    found = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    held = (one for each in found if not isinstance(each, plain) for one in each.parameters())
+    return any(id(one) in parameters for one in held)
 
 
 def check_averaged(run: Checked) -> None:

@@ -22,6 +22,11 @@ EACH = 3
 SCALED = 256
 """A power of two from this number on is taken for the scale of a `GradScaler`."""
 CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_"}
+READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+RELEASED = (
+    "the backward pass itself changes the weights and drops their gradients (gradient release), so "
+    "that this has no effect: {}. Leave it out, or make the optimizer without gradient release"
+)
 
 Look = dict[int, tuple[Any, int]]
 """By the id of a parameter: its gradient and the gradient's version, which a write raises."""
@@ -43,6 +48,8 @@ class GradientCheck:
         self._last = run.state.iteration + EARLY
         self._seen: dict[Update, Look] = {}
         """By update: its latest look; an update that is not attached appears at its first step."""
+        self._points: dict[Update, list[int]] = {}
+        """By update: the versions of its weights before a backward pass; empty after a step."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
@@ -91,6 +98,7 @@ class GradientCheck:
     def _begin(self) -> None:
         self._state.step_under_way.check = self
         self._seen = {each: _look(each) for each in self._run.updates.values()}
+        self._run.at(Events.BACKWARD_COMPLETED, self._look_at_weights)
         self._run.at(Events.ITERATION_COMPLETED, self._end_iteration, last=True)
 
     def _begin_epoch(self, state: State[Any, Any]) -> None:
@@ -120,12 +128,15 @@ class GradientCheck:
         self._seen.clear()
         state.step_under_way.check = None
         unwatch_steps(self._stepped)
+        self._run.no_more(Events.BACKWARD_COMPLETED, self._look_at_weights)
         self._run.no_more(Events.ITERATION_COMPLETED, self._end_iteration)
 
     def _before(self, update: Update, loss: Any, *, is_mean: bool) -> None:
         if loss is not None and id(update) not in self._met:
             self._meet(update)
             check_loss(update, loss, is_mean=is_mean, may_be_scaled="scale" in self._run.words)
+        if self._points.get(update, [0]):  # at each backward pass, until the first step
+            self._points[update] = [each._version for each in updated(update.optimizer)]
         for each, look in self._seen.items():
             self._compare(each, look)
         if not self._is_open(update):
@@ -147,11 +158,34 @@ class GradientCheck:
         for update in self._seen:
             own = modules.optimizers_in(update.optimizer) if self._is_open(update) else ()
             if any(each is optimizer for each in own):
+                if self.inside is update:
+                    self._tell_of_release(update)
                 raise RuntimeError(
                     "optimizer.step() was called by hand in an accumulation window of its Update, "
                     "which steps by itself after the last micro-batch: leave optimizer.step() out"
                 )
         self._settle(self._state)
+
+    def _look_at_weights(self, state: State[Any, Any]) -> None:
+        """Before the first step of an update: look whether its backward pass has made the step."""
+        for update, before in self._points.items():
+            if update.optimizer is not state.optimizer or not before:
+                continue
+            self._points[update] = []
+            now = zip(updated(update.optimizer), before, strict=False)
+            own = [(each, each._version != version) for each, version in now if each.requires_grad]
+            moved = [is_written for each, is_written in own if each.grad is None]
+            is_hooked = any(each._post_accumulate_grad_hooks for each, _ in own)
+            if any(moved) or (is_hooked and len(moved) == len(own)):
+                self._tell_of_release(update)
+
+    def _tell_of_release(self, update: Update) -> None:
+        if update.scaler is not None or update.accumulate > 1:
+            raise RuntimeError(RELEASED.format("accumulate=, or the gradient scaler"))
+        signals = self._run.moments.signals
+        found = [each for event in READ for each in signals[event].receivers.values()]
+        if names := dict.fromkeys(filter(None, (getattr(e, "handler", "") for e in found))):
+            warn(RELEASED.format(", ".join(names)))
 
     def _compare(self, update: Update, look: Look) -> None:
         now = _look(update)

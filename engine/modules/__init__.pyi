@@ -3,7 +3,11 @@ from .boxes import Box as Box
 from .boxes import box_at as box_at
 from .boxes import box_of as box_of
 from .boxes import shape_of as shape_of
+from .evaluation import begin_training as begin_training
+from .evaluation import evaluate_saved as evaluate_saved
+from .evaluation import evaluating as evaluating
 from .evaluation import holding_saved as holding_saved
+from .evaluation import switch as switch
 from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .evaluation import warn_of_unloaded as warn_of_unloaded

@@ -88,8 +88,8 @@ def clear(optimizer: Optimizer) -> None:
             parameter.grad = None
 
 
-def backward(loss: Tensor) -> None:
-    """Do what `loss.backward()` does.
+def backward(loss: Tensor, retain_graph: bool = False) -> None:
+    """Do what `loss.backward(retain_graph=retain_graph)` does.
 
     >>> weight = torch.nn.Parameter(torch.tensor(3.0))
     >>> backward(weight**2)
@@ -107,7 +107,9 @@ def backward(loss: Tensor) -> None:
         and not IN_TRANSFORM()
     ):
         one = torch.ones_like(loss, memory_format=torch.preserve_format)
-        RUN((loss,), (one,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+        RUN((loss,), (one,), retain_graph, False, (), allow_unreachable=True, accumulate_grad=True)
+    elif retain_graph:
+        loss.backward(retain_graph=True)
     else:
         loss.backward()
 

@@ -84,19 +84,21 @@ class MicroBatch:
             window.defers_reduce = defers
         return update.sync.off() if defers else AS_IS
 
-    def backward(self, loss: Tensor, *, is_sum: bool = False) -> None:
+    def backward(self, loss: Tensor, *, is_sum: bool = False, retain_graph: bool = False) -> None:
         """Add the gradients of a part of the micro-batch.
 
         Args:
             loss: The loss of this part, in proportion to its samples.
             is_sum: True if the loss is a sum over targets, whose number `count` is given.
+            retain_graph: True to keep the graph for a further backward pass.
         """
         update, state = self._update, self._state
         if (check := state.step_under_way.check) is not None and check.inside is not update:
-            check.watch(update, partial(self.backward, loss, is_sum=is_sum))
+            again = partial(self.backward, loss, is_sum=is_sum, retain_graph=retain_graph)
+            check.watch(update, again)
             return
         loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
-        update.backward(state, loss)
+        update.backward(state, loss, retain_graph)
 
     def count(self, loss: Tensor, weight: Tensor | float | None = None) -> None:
         """Count the micro-batch after its backward passes; step if its window is complete."""

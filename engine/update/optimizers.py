@@ -91,7 +91,7 @@ class Optimizers(Optimizer):
             f"engine.objects[{next(iter(self.named))!r}].add_param_group(...)"
         )
 
-    def step(self, closure: None = None) -> None:  # type: ignore[override]
+    def step(self) -> None:  # type: ignore[override]
         """Let each make its step, in their order."""
         for each in self.named.values():
             step_by(each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from .gradients import Gradients, backward, clear, has_overflowed, parameters_of
 from .micro_batch import MicroBatch
 from .optimizers import CompiledSteps, Given, Optimizers, one_of
 from .sync import Sync, are_alike, is_wrapped
-from .window import Window, by_share, check_loss_weights, needs_closure
+from .window import Window, by_share, check_loss_weights, needs_closure, point_of, takes_closure
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
@@ -112,22 +113,15 @@ class Update:
                 "those of a sharded model are on several ranks; use another optimizer, such as "
                 "AdamW, or DistributedDataParallel"
             )
-        if self.needs_closure and (self.scaler is not None or self.averages_at_close):
-            raise ValueError(
-                f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
-                "neither with a gradient scaler nor with sync='close'"
-            )
         options = options_of(compile, "Update")
-        if options is not None and self.needs_closure:
-            raise ValueError(
-                f"{type(optimizer).__name__} evaluates the loss several times a step, and such a "
-                "step cannot be compiled: leave compile= out"
-            )
         self.compiled: CompiledStep | None = None
         if options is not None:
             several = isinstance(optimizer, Optimizers)
             kind = CompiledSteps if several else CompiledStep
             self.compiled = kind(optimizer, options)
+        if self.needs_closure:
+            takes_closure(self)
+        self._has_told = False
         self._gradients = Gradients(optimizer, self.compiled)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
         self._has_met_first = False
@@ -154,6 +148,7 @@ class Update:
         *,
         weight: Tensor | float | None = None,
         closure: Closure | None = None,
+        retain_graph: bool = False,
     ) -> None:
         """Take one micro-batch; step if it is the last one of its window.
 
@@ -164,13 +159,15 @@ class Update:
             weight: How many targets the loss is a sum over; the gradient is then divided by all
                 targets of the window, on all ranks. All ranks give one: a number each,
                 or a tensor each, of any type, on the model's device.
-            closure: Computes the same loss again, for optimizers that need it, such as LBFGS.
+            closure: Computes the same loss again and returns it, for optimizers that need it,
+                such as LBFGS and SAM. It makes no backward pass.
+            retain_graph: True to keep the graph of the loss for a further backward pass.
 
         Raises:
             RuntimeError: This is an evaluation; or one rank of several skips a micro-batch.
             TypeError: The optimizer needs a closure and none is given.
             ValueError: Some micro-batches of a window, or some ranks, have a weight and some have
-                none.
+                none; or the optimizer cannot use the closure.
         """
         if not state.training:
             raise RuntimeError(
@@ -188,9 +185,13 @@ class Update:
                 f"{type(self.optimizer).__name__} evaluates the loss several times a step: pass "
                 "update(state, loss, closure=...), a function that computes the loss again"
             )
+        if closure is not None and not takes_closure(self):
+            closure = None
         step = state.step_under_way
         if (check := step.check) is not None and check.inside is not self:
-            again = partial(self, state, loss, weight=weight, closure=closure)
+            again = partial(
+                self, state, loss, weight=weight, closure=closure, retain_graph=retain_graph
+            )
             check.watch(self, again, loss, is_mean=weight is None)
             return
         if not self._has_met_first:
@@ -207,19 +208,20 @@ class Update:
             and (self.accumulate == 1 or state.is_last_batch)
             and self._is_direct
             and window is None
+            and closure is None
         ):
             self._clear()  # gradients that another backward pass or a failed run has left
-            backward(loss if self.scaler is None else self.scaler.scale(loss))
+            backward(loss if self.scaler is None else self.scaler.scale(loss), retain_graph)
             self._step(state)
             return
         window = window or self.open(state)
-        window.add(loss, weight, closure if self.needs_closure else None)
+        window.add(loss, weight, closure)
         is_whole = window.calls >= self.accumulate or state.is_last_batch
         is_whole = is_whole and not window.is_held
         if is_whole and window.weight is not None and not self.averages_at_close:
             window.count_targets(window.weight)  # while the backward pass goes on
         if loss is not None:
-            self.backward(state, loss)
+            self.backward(state, loss, retain_graph)
         if is_whole:
             self.close(state)
 
@@ -242,11 +244,11 @@ class Update:
         """
         return MicroBatch(self, state)
 
-    def backward(self, state: State[Any, Any], loss: Tensor) -> None:
+    def backward(self, state: State[Any, Any], loss: Tensor, retain_graph: bool = False) -> None:
         """Add gradients to the window; for a micro-batch in parts, use `MicroBatch`."""
         window = state.step_under_way.windows.get(self) or self.open(state)
         try:
-            window.backward(loss)
+            window.backward(loss, retain_graph)
         except BaseException:  # half a backward pass spoils the window: the next one begins anew
             del state.step_under_way.windows[self]
             raise
@@ -264,7 +266,7 @@ class Update:
             device = parameters_of(self.optimizer)[0].device
         factor, closure = window.factor(device), None
         if window.closures:
-            closure = partial(window.evaluate, self._gradients, factor, self._clear)
+            closure = partial(self._closure, state, window, factor)
         self._step(state, factor, closure)
 
     def rehearse(self, state: State[Any, Any]) -> None:
@@ -327,7 +329,7 @@ class Update:
         self,
         state: State[Any, Any],
         factor: Tensor | float | None = None,
-        closure: Closure | None = None,
+        closure: Callable[[], Closure] | None = None,
     ) -> None:
         optimizer, scaler, gradients = self.optimizer, self.scaler, self._gradients
         step = state.step_under_way
@@ -352,12 +354,31 @@ class Update:
         elif closure is None:
             step_by(optimizer)
         else:
-            optimizer.step(closure)  # type: ignore[arg-type]  # torch means float or Tensor
+            optimizer.step(closure())  # type: ignore[arg-type]  # torch means float or Tensor
         if scaler is not None:
             scaler.update()
         state.fire(self.event)
         self._clear()
         gradients.tensors = ()  # their memory is free for the next forward pass
+
+    def _closure(
+        self, state: State[Any, Any], window: Window, factor: Tensor | float | None
+    ) -> Closure:
+        window.point = point_of(parameters_of(self.optimizer))
+        return partial(window.evaluate, self._gradients, factor, partial(self._begin_again, state))
+
+    def _begin_again(self, state: State[Any, Any]) -> None:
+        """Clear the gradients, since the optimizer computes them again."""
+        found: Any = state.engine.signal(GRADIENTS_READY).receivers.values()
+        acting = [each for each in found if getattr(each, "stage", None) is Stage.ACT]
+        if not self._has_told and (names := [each.handler for each in acting if each.handler]):
+            self._has_told = True
+            warn(
+                f"{', '.join(names)} changes the gradients before the step of "
+                f"{type(self.optimizer).__name__}, and not those that it computes in the step, by "
+                "closure=; leave it out"
+            )
+        self._clear()
 
     def _skip(self, state: State[Any, Any], overflow: bool) -> None:
         state.step_under_way.is_skipped, state.step_under_way.skipped_at = None, state.iteration

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,12 +13,14 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
-from .gradients import backward
+from ..modules import optimizers_in
+from .gradients import backward, norm_of, parameters_of
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler
 
     from .gradients import Gradients
+    from .update import Update
 
 Closure = Callable[[], Tensor]
 
@@ -44,18 +47,18 @@ class Window:
     closures: list[Closure] = field(default_factory=list)
     is_held: bool = False
     """True if no micro-batch closes it, since whoever has opened it does."""
-    is_evaluated: bool = False
-    """True once the optimizer's closure has returned the existing loss."""
+    point: list[float] | None = None
+    """Where the weights are for which an optimizer's closure returns the existing loss."""
     targets: Callable[[], Tensor | float] | None = None
     """Waits for the weights of all ranks, whose sum is under way."""
 
-    def backward(self, loss: Tensor) -> None:
+    def backward(self, loss: Tensor, retain_graph: bool = False) -> None:
         """Add the gradients of a micro-batch or of a part of one."""
         if self.scaler is not None:
             if self.scale is None:
                 self.scale = self.scaler.scale(torch.ones((), device=loss.device))
             loss = loss * self.scale
-        backward(loss)
+        backward(loss, retain_graph)
         self.needs_reduce = self.defers_reduce
 
     def add(
@@ -65,10 +68,12 @@ class Window:
         closure: Closure | None = None,
     ) -> None:
         """Count one micro-batch; its backward pass is separate."""
-        if loss is not None and self.count and (weight is None) != (self.weight is None):
+        has_weight, has_closure = self.weight is not None, bool(self.closures)
+        is_odd = (weight is not None, closure is not None) != (has_weight, has_closure)
+        if loss is not None and self.count and is_odd:
             raise ValueError(
-                "some micro-batches of this accumulation window have a weight= and some have none; "
-                "give all of them the number of their targets, or none of them"
+                "some micro-batches of this accumulation window have a weight= and some have none, "
+                "or a closure=; give each of them to all micro-batches, or to none"
             )
         self.calls += 1
         if loss is None:
@@ -114,27 +119,48 @@ class Window:
     ) -> Tensor:
         """The mean loss at the current weights, with its gradients, for an optimizer's closure.
 
-        The first call returns the loss that is there already; later ones compute the window again.
+        The first call returns the loss that is there already, unless the optimizer has written
+        weights or gradients before it, as SAM does; later ones compute the window again.
 
         Args:
             gradients: Those of the optimizer.
             factor: Makes the mean of a sum over the window; None for 1.
             clear: Clears the gradients.
         """
-        if self.is_evaluated:
+        weights = parameters_of(gradients.optimizer)
+        if self.point != point_of(weights):
             clear()
             self.loss = 0.0
             for closure in self.closures:
-                loss = closure()
-                loss.backward()
-                self.loss = self.loss + loss.detach()
+                self._compute_again(closure, weights)
             if factor is not None:
                 gradients.look().scale(factor)
-        self.is_evaluated = True
+        self.point = None
         mean = torch.as_tensor(self.loss if factor is None else self.loss * factor)
         # The mean over ranks too, so that all of them search along the same line.
         group = ranks.data_group()
         return torch.as_tensor(ranks.total(mean, group=group)) / ranks.world_size(group)
+
+    def _compute_again(self, closure: Closure, weights: list[Tensor]) -> None:
+        before = [each.grad for each in weights]
+        with torch.enable_grad():
+            loss: Any = closure()
+        if not isinstance(loss, Tensor) or any(map(is_not, before, (e.grad for e in weights))):
+            raise TypeError(
+                "closure= needs a function that computes the loss again and returns it, and leaves "
+                f"zero_grad() and backward() to the Update; this one returned {loss!r}"
+            )
+        loss.backward()
+        self.loss = self.loss + loss.detach()
+
+
+def point_of(weights: list[Tensor]) -> list[float]:
+    """Numbers that change if an optimizer writes weights, also by `.data`, or gradients."""
+    numbers = [float(norm_of([each.detach() for each in weights]))]
+    for each in weights:
+        gradient = each.grad
+        numbers += each._version, id(gradient), 0 if gradient is None else gradient._version
+    return numbers
 
 
 def check_loss_weights(weight: Tensor | float | None, *, has_loss: bool = True) -> None:
@@ -195,3 +221,23 @@ def needs_closure(optimizer: Optimizer) -> bool:
     """
     closure = inspect.signature(optimizer.step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def takes_closure(update: Update) -> bool:
+    """True if a closure may matter to the optimizer of an update: steps of torch only call it.
+
+    Raises:
+        ValueError: The update cannot give it one.
+    """
+    optimizer = update.optimizer
+    homes = [str(type(each).step.__module__) for each in optimizers_in(optimizer)]
+    if not update.needs_closure and all(each.startswith("torch.optim.") for each in homes):
+        return False
+    is_plain = update.scaler is None and update.compiled is None and not update.averages_at_close
+    if not (is_plain and "closure" in inspect.signature(optimizer.step).parameters):
+        raise ValueError(
+            f"{type(optimizer).__name__} evaluates the loss several times a step; that works "
+            "neither with a gradient scaler nor with sync='close' nor with compile=, nor for "
+            "several optimizers of one step, nor if its step() has no closure="
+        )
+    return True

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.modules import fully_sharded, has_shards, put_together, reshard, unwrap
+from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
 from .directory import checkpoints, scratch
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
 from .save import OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
@@ -119,21 +119,22 @@ class Export:
         recorder = self._recorder(state)
         if not (reasons := recorder.prepare(state, self.object)):
             return
-        own = {self.object: state.engine.objects[self.object]}
-        if not self._is_sharded(state):
-            with ranks.on_all_ranks("export weights"):
-                if ranks.rank() == 0:
-                    self._record(state, reasons, partial(take, own, state.engine.lent))
-            return
-        with ranks.on_all_ranks("take the weights to export"):
-            snapshot = take(own, state.engine.lent)
-            ((file, tensors),) = snapshot.tensors.items()
-        # Rank 0 has one whole tensor in memory at a time.
-        with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
-            if whole is not None:
-                ready = {f"{file}{TENSORS}": stream_of(tensors, whole)}
-                make = partial(Snapshot, snapshot.trees, {}, ready=ready)
-                self._record(state, reasons, make, whole)
+        with evaluating(state.engine):
+            own = {self.object: state.engine.objects[self.object]}
+            if not self._is_sharded(state):
+                with ranks.on_all_ranks("export weights"):
+                    if ranks.rank() == 0:
+                        self._record(state, reasons, partial(take, own, state.engine.lent))
+                return
+            with ranks.on_all_ranks("take the weights to export"):
+                snapshot = take(own, state.engine.lent)
+                ((file, tensors),) = snapshot.tensors.items()
+            # Rank 0 has one whole tensor in memory at a time.
+            with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
+                if whole is not None:
+                    ready = {f"{file}{TENSORS}": stream_of(tensors, whole)}
+                    make = partial(Snapshot, snapshot.trees, {}, ready=ready)
+                    self._record(state, reasons, make, whole)
 
     def _record(
         self,

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -15,12 +16,12 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
-from ....engine.modules import all_modules, fully_sharded, is_copy, reshard
+from ....engine.modules import all_modules, evaluate_saved, fully_sharded, is_copy, reshard
 from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
-from .read import ReadOnce, objects_at
+from .read import ReadOnce, in_memory, objects_at
 
 logger: logging.Logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
@@ -65,6 +66,16 @@ class EvaluatesSaved:
         try:
             for name, each in own.items():
                 load_weights(each, saved[name])
+            for name in states.keys() - own.keys():
+                groups = states[name].get("param_groups", ())
+                if name in objects:
+                    evaluate_saved(objects[name], partial(in_memory, states[name]))
+                elif any(each.get("train_mode") is True for each in groups):
+                    logger.warning(
+                        "%s holds the weights that %s trains, not those to evaluate: name the "
+                        "optimizer in Engine(..., objects=...), or evaluate an Export",
+                        *(path, name),
+                    )
             yield
         finally:
             reshard(managed)

@@ -1,4 +1,4 @@
-"""Metrics of an evaluation that nothing averages: those of its last batch."""
+"""Metrics of an evaluation that nothing averages, and modules that it leaves in training mode."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from camshaft import Engine, Events, supervised
+from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import Average, Metrics, Validate
 
 LAST = "the metric 'loss' of an evaluation is that of its last batch alone"
@@ -73,3 +73,47 @@ def test_what_is_written_after_the_batches_is_not_told():
         state.metrics["loss"] = 3.0
 
     assert engine.evaluate([1.0, 5.0]).metrics["loss"] == 3.0
+
+
+class Scene:
+    """Parameters in no module, as in Gaussian splatting."""
+
+    def __init__(self):
+        self.points = nn.Parameter(torch.zeros(2))
+        self.optimizer = torch.optim.SGD([self.points], 0.1)
+
+    def state_dict(self):
+        return {"points": self.points.detach()}
+
+    def load_state_dict(self, state):
+        self.points.data.copy_(state["points"])
+
+
+@pytest.mark.parametrize("among_lists", [False, True])
+def test_an_evaluation_of_parameters_in_no_module_is_told_nothing_of_a_mode(among_lists):
+    scene = Scene()
+    kept = nn.ParameterList([scene.points]) if among_lists else None  # which has no mode
+    update = Update(scene.optimizer)
+
+    def step(state, batch):
+        loss = (scene.points - 1).square().sum()
+        if state.training:
+            update(state, loss)
+
+    objects = {"scene": scene, "optimizer": scene.optimizer}
+    Engine(step, update, Validate([1]), objects=objects).run(range(4), max_epochs=1)
+    del kept
+
+
+def test_an_evaluation_of_a_module_that_the_engine_does_not_know_is_told_so():
+    model = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    update = Update(optimizer)
+
+    def step(state, batch):
+        if state.training:
+            update(state, model(torch.ones(1, 1)).mean())
+
+    engine = Engine(step, update, Validate([1]), objects={"optimizer": optimizer})
+    with pytest.warns(UserWarning, match="this evaluation leaves their module in training mode"):
+        engine.run(range(2), max_epochs=1)
