@@ -38,7 +38,7 @@ from .signals import (
     is_same,
     label,
 )
-from .state import Batch, Output, State, under_way
+from .state import Batch, Left, Output, State, must_leave, under_way
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -415,6 +415,8 @@ class Engine(Generic[Batch, Output]):
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         refuse_samples(data)
         limit = shortest(epoch_length, _limit_batches(state, None))
+        if must_leave(state):
+            raise Left
         engine = self.evaluation
         if under_way.get() is None:
             modules.warn_of_unloaded(self, checkpoint)
@@ -428,10 +430,13 @@ class Engine(Generic[Batch, Output]):
             feed = Feed(data, state, limit, in_step=in_step)
             feed.named = drawn_from
             try:
-                return Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
+                Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
             finally:
                 for each in sharded:
                     each.reshard()  # its parameters are the optimizer's again
+        if state.control.leaves and state.is_interrupted:
+            raise Left
+        return state
 
     def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
         """Within a `with` block, let a module of `objects` hold the weights of another module.

@@ -18,6 +18,7 @@ from .explain import advise_on_workers, explain
 from .moments import Moments
 from .signals import Process, label
 from .state import (
+    OF_ITERATION,
     Batch,
     Output,
     State,
@@ -177,18 +178,22 @@ class Loop(Generic[Batch, Output]):
 
     def _complete(self) -> None:
         """Announce the end, and store the generator states for a script that starts again."""
+        control = self.state.control
         self.moments.announce(Events.COMPLETED, self.state)
-        if self.state.training:
-            self.state.control.completed = capture_generators(self.feed.data, self.feed.named)
+        if not self.state.training:
+            return
+        now = capture_generators(self.feed.data, self.feed.named)
+        if control.has_left and control.position is not None:
+            control.position.left = now
+        else:
+            control.completed = now
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
         state.epoch_length = feed.length()
-        if not control.in_epoch:
-            state.epoch += 1
-            state.metrics.clock = (state.step, state.epoch)
-            control.epoch_began, control.in_epoch = state.iteration, True
-            self.moments.announce(Events.EPOCH_STARTED, state)
+        if not (control.in_epoch or self._begin_epoch()):
+            self._commit()
+            return
         end = feed.end(self._iterate(feed.epoch()))
         if end is PassEnd.EMPTY:  # the epoch has not begun
             state.epoch -= 1
@@ -199,12 +204,27 @@ class Loop(Generic[Batch, Output]):
         is_left = end is PassEnd.LEFT and not control.epoch_stopped
         if is_left or state.is_interrupted:  # the resumed run completes this epoch
             return
-        control.in_epoch = control.epoch_stopped = False
+        stopped, control.epoch_stopped = control.epoch_stopped, False
+        control.in_epoch = False
         if end is PassEnd.FINAL:
             self._end_with_data()
         self.moments.announce(Events.EPOCH_COMPLETED, state)
-        feed.in_step.agree_on_stop(state)
+        if control.has_left:  # the resumed run completes this epoch
+            control.in_epoch, control.epoch_stopped = True, stopped
+        else:
+            feed.in_step.agree_on_stop(state)
         self._commit()
+
+    def _begin_epoch(self) -> bool:
+        """Announce an epoch; False if the announcement was left, so that the resumed run makes it."""
+        state, control = self.state, self.state.control
+        state.epoch += 1
+        state.metrics.clock = (state.step, state.epoch)
+        control.epoch_began, control.in_epoch = state.iteration, True
+        self.moments.announce(Events.EPOCH_STARTED, state)
+        if control.has_left:
+            state.epoch, control.in_epoch = state.epoch - 1, False
+        return control.in_epoch
 
     def _end_with_data(self) -> None:
         """Stop for good, because the iterator is used up, unless the run is over already."""
@@ -230,6 +250,8 @@ class Loop(Generic[Batch, Output]):
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
+        if OF_ITERATION in control.left:
+            completed.fire(state, state.iteration)
         if control.has_requests and self._commit():
             return False
         for batch in batches:
@@ -311,7 +333,7 @@ class Loop(Generic[Batch, Output]):
     def _is_done(self) -> bool:
         """True if nothing is left to do; a killed run may still need its COMPLETED."""
         state, control = self.state, self.state.control
-        if state.stop_reason is None and state.limit_reached is None:
+        if control.left or (state.stop_reason is None and state.limit_reached is None):
             control.completed = None  # the limits were raised
             return False
         logger.warning(

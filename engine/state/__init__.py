@@ -16,13 +16,17 @@ from .generators import (
     set_state,
 )
 from .latest_metrics import LatestMetrics, as_float
+from .leaving import LEAVABLE, OF_ITERATION, Left, leave_evaluations, must_leave
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
+    "LEAVABLE",
+    "OF_ITERATION",
     "Batch",
     "Dealing",
     "LatestMetrics",
+    "Left",
     "Output",
     "Position",
     "Rng",
@@ -34,6 +38,8 @@ __all__ = [
     "global_generators",
     "has_state",
     "is_generator",
+    "leave_evaluations",
+    "must_leave",
     "own_generators",
     "restore_generators",
     "seed_all",

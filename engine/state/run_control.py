@@ -145,6 +145,11 @@ class RunControl:
     """True once `stop_epoch` was called in this epoch."""
     resumable: bool = True
     """False once a handler has ended the run for good."""
+    leaves: bool = False
+    """True once evaluations are left to the resumed run, since this one has to stop soon."""
+    left: dict[str, str] = field(default_factory=dict)
+    """By event of a moment that was left in its middle: the handler that a resumed run calls first;
+    events that this handler fires have entries of their own."""
     has_requests: bool = False
     """True if a save or a stop waits for the next commit point."""
     saves: list[tuple[str, object | None]] = field(default_factory=list)
@@ -179,6 +184,11 @@ class RunControl:
     began: float = 0.0
     """When `run` was called, by `time.monotonic`."""
 
+    @property
+    def has_left(self) -> bool:
+        """True if this run has left a moment, and ends here."""
+        return self.leaves and bool(self.left)
+
     def state_dict(self) -> dict[str, Any]:
         """The part that a checkpoint holds, as plain values."""
         return {
@@ -186,6 +196,7 @@ class RunControl:
             "counts": self.counts.state_dict(),
             "position": None if self.position is None else self.position.state_dict(),
             "settings": dict(self.settings),
+            "left": dict(self.left),
             "completed": None if self.completed is None else self.completed.state_dict(),
         }
 
@@ -196,7 +207,7 @@ class RunControl:
         self.has_requests = self.epoch_stopped
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
-        self.settings = dict(saved["settings"])
+        self.settings, self.left = dict(saved["settings"]), dict(saved.get("left", {}))
         self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
 
 

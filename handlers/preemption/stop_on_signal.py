@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Engine, Events, Stage, State, ranks
+from ...engine.state import leave_evaluations, under_way
 from .watchdog import Watchdog, kill_children
 
 if TYPE_CHECKING:
@@ -230,11 +231,15 @@ class SignalWatch:
             return
         self.received = number
         self.received_at = time.monotonic()
-        name = signal.Signals(number).name
-        with suppress(OSError):  # print and logging may be in the middle of a line
-            os.write(2, f"{name}: stops after this step; a second signal ends it now\n".encode())
+        name, what = signal.Signals(number).name, "stops after this step"
         if self.questions is None:
             self.state.interrupt(name)
+            if (inner := under_way.get()) is not self.state:
+                does = leave_evaluations(self.state, inner, name)
+                what = f"{'leaves this' if does else 'stops after this'} evaluation"
+            else: self.state.control.leaves = True
+        with suppress(OSError):  # print and logging may be in the middle of a line
+            os.write(2, f"{name}: {what}; a second signal ends it now\n".encode())
         before = self._before[number]
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)
