@@ -38,9 +38,10 @@ from .prepare import prepare
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
 from .stacks import stacks_of_all
-from .stops import Stops
+from .stops import Appointment, Stops
 
 __all__ = [
+    "Appointment",
     "Stops",
     "agreed",
     "alone",

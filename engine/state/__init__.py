@@ -16,7 +16,7 @@ from .generators import (
     set_state,
 )
 from .latest_metrics import LatestMetrics, as_float
-from .leaving import LEAVABLE, OF_ITERATION, Left, leave_evaluations, must_leave
+from .leaving import LEAVABLE, OF_ITERATION, Left, can_leave, leave_evaluations, must_leave
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
 
@@ -33,6 +33,7 @@ __all__ = [
     "RunControl",
     "State",
     "as_float",
+    "can_leave",
     "capture_generators",
     "generators_of",
     "global_generators",

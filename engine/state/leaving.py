@@ -38,7 +38,8 @@ def leave_evaluations(
         reason: Why the evaluations end.
 
     Returns:
-        False if an evaluation is made to its end, since no run could begin it again.
+        False if an evaluation is made to its end: it is in the middle of a step, of which no
+        checkpoint can hold a part.
     """
     state.control.leaves = True
     inside: list[State[Any, Any]] = []
@@ -47,7 +48,7 @@ def leave_evaluations(
             return False
         inside.append(innermost)
         innermost = innermost.control.outer
-    if not can_leave(state):
+    if inside and not can_leave(state):
         return False
     for each in inside:
         each.control.leaves = True

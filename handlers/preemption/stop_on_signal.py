@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.state import leave_evaluations, under_way
+from .leaving import Leaving
 from .watchdog import Watchdog, kill_children
 
 if TYPE_CHECKING:
@@ -139,6 +140,8 @@ class StopOnSignal:
             moments.add_check(Events.CLOSED, pause, last=True)
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).connect(watch.ask_in_time, sender=state)
+            in_evaluation = state.engine.evaluation.signal(Events.ITERATION_COMPLETED)
+            in_evaluation.connect(watch.ask_in_evaluation)
             for event in AT_THE_END:
                 state.engine.signal(event).connect(watch.ask, sender=state)
 
@@ -152,6 +155,8 @@ class StopOnSignal:
         watch.close()
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time)
+            in_evaluation = state.engine.evaluation.signal(Events.ITERATION_COMPLETED)
+            in_evaluation.disconnect(watch.ask_in_evaluation)
             for event in AT_THE_END:
                 state.engine.signal(event).disconnect(watch.ask)
         if (number := watch.received or watch.agreed) is None:
@@ -189,6 +194,7 @@ class SignalWatch:
             Questions(state, every) if ranks.world_size() > 1 else None
         )
         """When to ask the other ranks, if there are any."""
+        self.leaving: Leaving | None = self.questions and Leaving(state)
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
         self._watchdog: Watchdog | None = None
@@ -221,7 +227,20 @@ class SignalWatch:
         if self.agreed is None and self.questions is not None:
             self.agreed = self.questions.ask(state, self.received)
             if self.agreed is not None:
-                state.interrupt(signal.Signals(self.agreed).name)
+                self._stop(self.agreed)
+
+    def ask_in_evaluation(self, evaluation: State[Any, Any]) -> None:
+        """Leave an evaluation, if all ranks do, because one of them got a signal."""
+        if self.agreed is None and self.leaving is not None:
+            self.agreed = self.leaving.look(evaluation, self.received)
+            if self.agreed is not None:
+                self._stop(self.agreed)
+
+    def _stop(self, number: int) -> bool:
+        """Interrupt the run and leave the evaluation inside; False if that is made to its end."""
+        name = signal.Signals(number).name
+        self.state.interrupt(name)
+        return leave_evaluations(self.state, under_way.get(), name)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Ask for a stop, and no more: the signal may have interrupted any code."""
@@ -231,13 +250,14 @@ class SignalWatch:
             return
         self.received = number
         self.received_at = time.monotonic()
-        name, what = signal.Signals(number).name, "stops after this step"
-        if self.questions is None:
-            self.state.interrupt(name)
-            if (inner := under_way.get()) is not self.state:
-                does = leave_evaluations(self.state, inner, name)
-                what = f"{'leaves this' if does else 'stops after this'} evaluation"
-            else: self.state.control.leaves = True
+        inner, what = under_way.get(), "stops after this step"
+        if self.leaving is not None:
+            self.leaving.due = 0
+        elif not self._stop(number) and inner and not inner.training:
+            what = "stops after this evaluation, which is inside of a step"
+        elif inner and not inner.training:
+            what = "leaves this evaluation, which the resumed run makes again"
+        name = signal.Signals(number).name
         with suppress(OSError):  # print and logging may be in the middle of a line
             os.write(2, f"{name}: {what}; a second signal ends it now\n".encode())
         before = self._before[number]
