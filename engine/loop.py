@@ -180,13 +180,8 @@ class Loop(Generic[Batch, Output]):
         """Announce the end, and store the generator states for a script that starts again."""
         control = self.state.control
         self.moments.announce(Events.COMPLETED, self.state)
-        if not self.state.training:
-            return
-        now = capture_generators(self.feed.data, self.feed.named)
-        if control.has_left and control.position is not None:
-            control.position.left = now
-        else:
-            control.completed = now
+        if self.state.training and not control.has_left:
+            control.completed = capture_generators(self.feed.data, self.feed.named)
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
@@ -216,7 +211,7 @@ class Loop(Generic[Batch, Output]):
         self._commit()
 
     def _begin_epoch(self) -> bool:
-        """Announce an epoch; False if the announcement was left, so that the resumed run makes it."""
+        """Announce an epoch; False if that was left, so that the resumed run begins the epoch."""
         state, control = self.state, self.state.control
         state.epoch += 1
         state.metrics.clock = (state.step, state.epoch)

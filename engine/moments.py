@@ -16,7 +16,6 @@ from .explain import explain, place
 from .signals import Receiver, Signal, Signals, Subscription, Watch, label, source
 from .state import LEAVABLE, Left, State
 
-
 Call = tuple[int, Receiver, Receiver]
 """The place of a receiver in its moment, the function to call, and the receiver itself."""
 
@@ -125,22 +124,18 @@ class Moment:
             self.called = None
 
     def _leave(self, state: State[Any, Any]) -> None:
-        """Note where the resumed run goes on; this occurrence has not counted."""
+        """Note where the resumed run goes on; this occurrence does not count."""
         event = self.signal.event
         state.control.left[repr(event)] = "" if self.called is None else label(self.called)
         if event.clock == "occurrences":
             state.counts[event] -= 1
 
     def _take_up(self, calls: list[Call], left: dict[str, str]) -> list[Call]:
-        """The calls that are still to be made, if an earlier part of the run has left this event.
-
-        Of a start, these are all: handlers begin anew in each part of a run.
-        """
-        event = self.signal.event
-        if (name := left.pop(repr(event), None)) is None or event is Events.STARTED:
-            return calls
+        """The calls from where an earlier part of the run has left; of STARTED, they are all."""
+        name = left.pop(repr(self.signal.event), "")
         names = [label(receiver) for _, _, receiver in calls]
-        return calls[names.index(name) :] if name in names else calls
+        is_inside = name in names and self.signal.event is not Events.STARTED
+        return calls[names.index(name) :] if is_inside else calls
 
     def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
         """Call all receivers that are due, also after exceptions; return the exceptions."""

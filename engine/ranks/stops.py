@@ -1,9 +1,8 @@
-"""Ranks that stop or save inside an epoch, or leave an evaluation: all in the same iteration.
+"""Ranks that stop or save inside an epoch: all in the same iteration, else an error follows soon.
 
 A collective cannot check this, since ranks that go on send other messages. So the ranks that were
 asked to stop or save meet in the store of the process group, and a thread of each rank looks there
-about once a second: if not all come, an error follows soon. Ranks that may leave an evaluation make
-an appointment there.
+about once a second.
 """
 
 from __future__ import annotations
@@ -12,22 +11,17 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 from threading import Event, Thread, get_ident
-from time import monotonic
 
-from ..events import NEVER
 from .groups import default_store, rank, world_size
 from .letters import wait_for
 from .lost_host import limit_calls_of_store
 from .stacks import answer
 
-PLACE, APPOINTMENTS = "camshaft/stops", "camshaft/appointments"
+PLACE = "camshaft/stops"
 LONGEST = 5.0
 """Seconds for which the end of a run waits for the thread."""
 PERIOD, PER_SECOND = 1.0, 1000
 """Seconds between two looks of a thread, and the most looks per second of all ranks together."""
-
-PATIENCE = 5.0
-"""Seconds for which a rank waits for the others at a batch that all have named."""
 
 _numbers = count()
 """Numbers of this process's runs: the same on all ranks, since ranks begin runs together."""
@@ -91,64 +85,6 @@ class Stops:
                 if now > at and box == self._box:
                     store.set(f"{box}/beyond", f"rank {rank()} went on behind that iteration")
                     return
-
-
-class Appointment:
-    """A batch of an evaluation before which all ranks stop, or none of them.
-
-    Nothing is sent between ranks, as perhaps only some of them evaluate. A rank names a batch ahead
-    of it. Each one that looks promises to wait there, or names a later batch if it is beyond. Where
-    all have promised, all stop; if one does not come in time, all go on.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._store, self._box = default_store(), f"{APPOINTMENTS}/{name}"
-        self._promised: set[int] = set()
-
-    def meet(self, here: int, ahead: int, asked: int) -> tuple[int, int | None]:
-        """The batch at which to look again, and what all ranks stop for, None to go on.
-
-        Args:
-            here: The batches that this rank has seen.
-            ahead: The batch to name, if it has to name one.
-            asked: What this rank was asked to stop for, a number of a signal; 0 if it was not.
-        """
-        store, size = self._store, world_size()
-        while True:
-            at, what = self._named()
-            if not at and not asked:
-                return 0, None
-            if at < here:
-                known = f"{at} {what}" if at else ""
-                store.compare_set(self._box, known, f"{ahead} {what or asked}")
-                continue
-            if at not in self._promised:
-                self._promised.add(at)
-                store.add(f"{self._box}/{at}", 1)
-            if at > here:
-                return at, None
-            end = monotonic() + PATIENCE
-            came = wait_for(
-                store, f"{self._box}/{at}", size, lambda: monotonic() > end or self._has_moved(at)
-            )
-            if came < size and self._named()[0] != at:
-                continue
-            return NEVER, what if self.decide(came == size) else None
-
-    def decide(self, stop: bool) -> bool:
-        """Decide for all ranks, unless one of them has; True if all ranks stop."""
-        word: bytes = self._store.compare_set(f"{self._box}/end", "", "stop" if stop else "go on")
-        return word == b"stop"
-
-    def _has_moved(self, at: int) -> bool:
-        return self._named()[0] != at or bool(self._store.check([f"{self._box}/end"]))
-
-    def _named(self) -> tuple[int, int]:
-        """The batch that was named, and what for; zeros if none was."""
-        if not self._store.check([self._box]):
-            return 0, 0
-        at, what = map(int, self._store.get(self._box).split())
-        return at, what
 
 
 def _unlike(asked: str, others: str) -> RuntimeError:

@@ -7,50 +7,40 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import Events
 from ..outputs import Output
-from .memory_tree import PLAIN, devices_of, is_usual, on_devices, walk, with_tensors
+from .memory_tree import devices_of, is_usual, on_devices, walk, with_tensors
 
 if TYPE_CHECKING:
     from .state import State
 
+OF_ITERATION = repr(Events.ITERATION_COMPLETED)
 LEAVABLE = (
     *(Events.STARTED, Events.EPOCH_STARTED, Events.ITERATION_COMPLETED),
     *(Events.EPOCH_COMPLETED, Events.COMPLETED),
 )
 """The events that a resumed run takes up at the handler whose evaluation was left."""
-OF_ITERATION = repr(Events.ITERATION_COMPLETED)
 
 
 class Left(BaseException):
-    """An evaluation was left; raised by `Engine.evaluate`, up to the moment of the run around it.
-
-    It is no Exception, so that scripts which handle errors of an evaluation let it pass.
-    """
+    """An evaluation was left; no Exception, so that what handles errors lets it pass."""
 
 
 def leave_evaluations(
     state: State[Any, Any], innermost: State[Any, Any] | None, reason: str
 ) -> bool:
-    """Begin no further evaluation inside a run, and leave those under way before their next batch.
+    """Begin no further evaluation inside a run that stops, and leave those under way, if possible.
 
-    Args:
-        state: The run, which was interrupted.
-        innermost: The run under way in this thread: it, or an evaluation inside.
-        reason: Why the evaluations end.
-
-    Returns:
-        False if an evaluation is made to its end: it is in the middle of a step, of which no
-        checkpoint can hold a part.
+    `innermost` is what is under way. False if it goes on to its end: a run of its own, or an
+    evaluation in the middle of a step, of which no checkpoint can hold a part.
     """
-    state.control.leaves = True
-    inside: list[State[Any, Any]] = []
+    state.control.leaves, inside = True, [state]
     while innermost is not None and innermost is not state:
-        if innermost.training:  # a run of its own, which does not stop
+        if innermost.training:
             return False
         inside.append(innermost)
         innermost = innermost.control.outer
-    if inside and not can_leave(state):
+    if len(inside) > 1 and not can_leave(state):
         return False
-    for each in inside:
+    for each in inside[1:]:
         each.control.leaves = True
         each.stop(reason, resumable=True)
     return True
@@ -65,42 +55,37 @@ def must_leave(evaluation: State[Any, Any]) -> bool:
 
 
 def can_leave(state: State[Any, Any]) -> bool:
-    """True if a resumed run can take up the moment that this run is in: a whole step is behind it.
+    """True if the moment that a run is in can be taken up by a resumed run.
 
-    Handlers after an iteration may read its batch and its output, so those have to be plain.
+    Handlers after an iteration may read its batch and output, which then have to be plain values.
     """
     moments = state.control.moments
     if moments is None or state.step_under_way.is_open:
         return False
-    inside = [e for e in LEAVABLE if e in moments and moments[e].called is not None]
-    if inside == [Events.ITERATION_COMPLETED]:
-        return all(is_usual(each) for _, each in walk(_parts(state)))
-    return bool(inside)
+    inside = [each for each in LEAVABLE if each in moments and moments[each].called is not None]
+    if inside != [Events.ITERATION_COMPLETED]:
+        return bool(inside)
+    return all(is_usual(value) for _, value in walk(_seen(state)))
 
 
 def dump_iteration(state: State[Any, Any]) -> dict[str, Any] | None:
-    """What the handlers of an iteration read besides metrics, if its moment was left."""
+    """What handlers see of an iteration besides metrics, if its moment was left."""
     if OF_ITERATION not in state.control.left:
         return None
-    parts = with_tensors(_parts(state), lambda tensor: tensor.detach())
-    return {"parts": parts, "devices": devices_of(parts)}
+    seen = with_tensors(_seen(state), lambda tensor: tensor.detach())
+    return {"seen": seen, "devices": devices_of(seen)}
 
 
 def load_iteration(state: State[Any, Any], saved: Mapping[str, Any], objects: Any) -> None:
     """Put back what `dump_iteration` returned."""
-    parts = on_devices(saved["parts"], saved["devices"], objects)
-    state.batch, state.share = parts["batch"], parts["share"]
-    state.output = Output(**parts["output"]) if parts["is_known"] else parts["output"]
-    if parts["is_skipped"]:
+    seen = on_devices(saved["seen"], saved["devices"], objects)
+    state.batch, output, is_known, state.share, is_skipped = seen
+    state.output = Output(*output) if is_known else output
+    if is_skipped:
         state.step_under_way.skipped_at = state.iteration
 
 
-def _parts(state: State[Any, Any]) -> dict[str, Any]:
-    is_known = type(state.output) is Output
-    return {
-        "batch": state.batch,
-        "output": state.output._asdict() if is_known else state.output,
-        "is_known": is_known,
-        "share": state.share,
-        "is_skipped": state.step_under_way.skipped_at == state.iteration,
-    }
+def _seen(state: State[Any, Any]) -> list[Any]:
+    output, is_known = state.output, type(state.output) is Output
+    is_skipped = state.step_under_way.skipped_at == state.iteration
+    return [state.batch, [*output] if is_known else output, is_known, state.share, is_skipped]

@@ -1,4 +1,4 @@
-"""When ranks look whether they have to leave the evaluation that they are in."""
+"""Ranks that leave an evaluation: all before the same batch, or none of them."""
 
 from __future__ import annotations
 
@@ -10,48 +10,87 @@ from ...engine import State, ranks
 from ...engine.events import NEVER
 from ...engine.state import can_leave
 
-PERIOD, AHEAD = 1.0, 2.5
-"""Seconds from one look to the next, and from a signal to the batch at which ranks meet."""
+PERIOD, AHEAD, PATIENCE = 1.0, 2.5, 5.0
+"""Seconds from one look to the next, from a signal to the batch at which ranks meet, and for which
+they wait there."""
 
 _numbers = count()
 """Numbers of this process's runs: the same on all ranks, since ranks begin runs together."""
 
 
 class Leaving:
-    """The looks of one rank at the evaluations of a run: about one a second, each on its own.
+    """Finds a batch at which all ranks leave an evaluation, or none of them.
 
-    A look asks the store of the process group, so that a signal of one rank is enough.
+    Nothing is sent from rank to rank, as perhaps only some of them evaluate. A rank that got a
+    signal names a batch ahead of it in the store of the process group. Each one looks there about
+    once a second, and promises to wait at this batch, or names a later one if it is beyond. Where
+    all have promised, all leave; if one does not come in time, the evaluation is made to its end.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
         self.due: int = 0
         """The batch of the evaluation at which to look."""
-        self._state, self._run = state, next(_numbers)
-        self._place = 0, 0
+        self._state, self._run, self._place = state, next(_numbers), (0, 0)
         self._evaluation: State[Any, Any] | None = None
+        self._promised: set[int] = set()
+        self._box = ""
 
     def look(self, evaluation: State[Any, Any], received: int | None) -> int | None:
         """The number of the signal for which all ranks leave the evaluation now, if they do."""
-        here = evaluation.iteration
         if evaluation is not self._evaluation:
             self._begin(evaluation)
-        elif here < self.due:
+        if (here := evaluation.iteration) < self.due:
             return None
-        a_second = here / max(time.monotonic() - evaluation.control.began, 1e-9)
-        ahead = here + 1 + int(AHEAD * a_second)
+        pace = here / max(time.monotonic() - evaluation.control.began, 1e-9)
+        self.due = here + 1 + int(PERIOD * pace)
+        at, number = self._named()
+        if at < here and (at or received):
+            ahead = f"{here + 1 + int(AHEAD * pace)} {number or received}"
+            ranks.default_store().compare_set(self._box, f"{at} {number}" if at else "", ahead)
+            self.due = here
+            return self.look(evaluation, received)
+        if at and self._comes(here, at):
+            return number
+        return None
+
+    def _comes(self, here: int, at: int) -> bool:
+        """Promise to wait at a batch; there, wait, and tell whether all ranks leave."""
+        store, size = ranks.default_store(), ranks.world_size()
         if not can_leave(self._state):
-            self.due = NEVER
-            self._appointment.decide(stop=False)
-            return None
-        again, number = self._appointment.meet(here, ahead, received or 0)
-        self.due = again or here + 1 + int(PERIOD * a_second)
-        return number
+            return self._decided(False)
+        if at not in self._promised:
+            self._promised.add(at)
+            store.add(f"{self._box}/{at}", 1)
+        self.due = at
+        if here < at:
+            return False
+        end, box = time.monotonic() + PATIENCE, f"{self._box}/{at}"
+        has_moved = lambda: self._named()[0] != at  # noqa: E731
+        came = ranks.wait_for(store, box, size, lambda: has_moved() or time.monotonic() > end)
+        if came < size and has_moved():
+            self.due = 0
+            return False
+        return self._decided(came == size)
+
+    def _decided(self, leave: bool) -> bool:
+        """Decide for all ranks, unless one of them has decided; True if all leave."""
+        self.due = NEVER
+        word = "leave" if leave else "stay"
+        decided: bytes = ranks.default_store().compare_set(f"{self._box}/decided", "", word)
+        return decided == b"leave"
+
+    def _named(self) -> tuple[int, int]:
+        """The batch that was named, and the signal; zeros if none was."""
+        if not (store := ranks.default_store()).check([self._box]):
+            return 0, 0
+        at, number = map(int, store.get(self._box).split())
+        return at, number
 
     def _begin(self, evaluation: State[Any, Any]) -> None:
-        """Make an appointment for this evaluation, by a name that is the same on all ranks."""
+        """Begin to look at an evaluation, by a name that is the same on all ranks."""
         iteration, number = self._place
-        again = iteration == self._state.iteration
-        self._place = self._state.iteration, number + 1 if again else 1
-        self._evaluation = evaluation
-        name = "/".join(map(str, (self._run, *self._place)))
-        self._appointment = ranks.Appointment(name)
+        now = self._state.iteration
+        self._place = now, number + 1 if iteration == now else 1
+        self._box = "/".join(map(str, ("camshaft/left", self._run, *self._place)))
+        self._evaluation, self.due = evaluation, 0
+        self._promised.clear()
