@@ -19,6 +19,7 @@ from .moments import Moments
 from .signals import Process, label
 from .state import (
     OF_ITERATION,
+    OF_START,
     Batch,
     Output,
     State,
@@ -107,6 +108,8 @@ class Loop(Generic[Batch, Output]):
         self.state.control.data = feed.data
         try:
             self.moments.announce(Events.STARTED, self.state)
+            if not self.state.control.has_left:
+                self.state.control.left.pop(OF_START, None)
             if self.state.training:
                 self._recall_handlers()
             attach_checks(self.state, self.moments, self.process)

@@ -132,10 +132,11 @@ class Moment:
 
     def _take_up(self, calls: list[Call], left: dict[str, str]) -> list[Call]:
         """The calls from where an earlier part of the run has left; of STARTED, they are all."""
+        if self.signal.event is Events.STARTED:
+            return calls
         name = left.pop(repr(self.signal.event), "")
         names = [label(receiver) for _, _, receiver in calls]
-        is_inside = name in names and self.signal.event is not Events.STARTED
-        return calls[names.index(name) :] if is_inside else calls
+        return calls[names.index(name) :] if name in names else calls
 
     def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
         """Call all receivers that are due, also after exceptions; return the exceptions."""

@@ -16,13 +16,22 @@ from .generators import (
     set_state,
 )
 from .latest_metrics import LatestMetrics, as_float
-from .leaving import LEAVABLE, OF_ITERATION, Left, can_leave, leave_evaluations, must_leave
+from .leaving import (
+    LEAVABLE,
+    OF_ITERATION,
+    OF_START,
+    Left,
+    can_leave,
+    leave_evaluations,
+    must_leave,
+)
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
     "LEAVABLE",
     "OF_ITERATION",
+    "OF_START",
     "Batch",
     "Dealing",
     "LatestMetrics",

@@ -12,7 +12,7 @@ from .memory_tree import devices_of, is_usual, on_devices, walk, with_tensors
 if TYPE_CHECKING:
     from .state import State
 
-OF_ITERATION = repr(Events.ITERATION_COMPLETED)
+OF_START, OF_ITERATION = repr(Events.STARTED), repr(Events.ITERATION_COMPLETED)
 LEAVABLE = (
     *(Events.STARTED, Events.EPOCH_STARTED, Events.ITERATION_COMPLETED),
     *(Events.EPOCH_COMPLETED, Events.COMPLETED),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
-from .leaving import dump_iteration, load_iteration
+from .leaving import OF_START, dump_iteration, load_iteration
 from .memory_tree import devices_of, on_devices
 from .run_control import Counts, RunControl, StepUnderWay
 
@@ -104,8 +104,9 @@ class State(Generic[Batch, Output]):
 
     @property
     def is_new(self) -> bool:
-        """True before the first batch of a run that was not resumed."""
-        return self.iteration == 0 and self.control.position is None
+        """True before the first batch of a run that was not resumed, or has left its STARTED."""
+        is_before = self.control.position is None or OF_START in self.control.left
+        return self.iteration == 0 and is_before
 
     @property
     def in_epoch(self) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from itertools import count
 from typing import Any
 
 from ...engine import State, ranks
-from ...engine.events import NEVER
 from ...engine.state import can_leave
 
 PERIOD, AHEAD, PATIENCE = 1.0, 2.5, 5.0
@@ -74,7 +74,7 @@ class Leaving:
 
     def _decided(self, leave: bool) -> bool:
         """Decide for all ranks, unless one of them has decided; True if all leave."""
-        self.due = NEVER
+        self.due = sys.maxsize
         word = "leave" if leave else "stay"
         decided: bytes = ranks.default_store().compare_set(f"{self._box}/decided", "", word)
         return decided == b"leave"

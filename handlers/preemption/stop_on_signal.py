@@ -121,7 +121,8 @@ class StopOnSignal:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Install signal handlers when the run starts, and put the old ones back at its end."""
-        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.open)
+        # The last of LOADING: a state is loaded by then, and what is made at STARTED is covered.
+        engine.on(Events.LOADING, stage=Stage.REPORT)(self.open)
         # REPORT of CLOSED comes after the last save is on the disk.
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
