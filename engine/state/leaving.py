@@ -86,6 +86,7 @@ def load_iteration(state: State[Any, Any], saved: Mapping[str, Any], objects: An
 
 
 def _seen(state: State[Any, Any]) -> list[Any]:
-    output, is_known = state.output, type(state.output) is Output
+    output = state.output
+    seen = [*output] if (is_known := isinstance(output, Output)) else output
     is_skipped = state.step_under_way.skipped_at == state.iteration
-    return [state.batch, [*output] if is_known else output, is_known, state.share, is_skipped]
+    return [state.batch, seen, is_known, state.share, is_skipped]

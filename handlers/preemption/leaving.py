@@ -31,9 +31,10 @@ class Leaving:
         self.due: int = 0
         """The batch of the evaluation at which to look."""
         self._state, self._run, self._place = state, next(_numbers), (0, 0)
+        self._store, self._box = ranks.default_store(), ""
+        self._size = ranks.world_size()  # an evaluation may act as that of the only rank
         self._evaluation: State[Any, Any] | None = None
         self._promised: set[int] = set()
-        self._box = ""
 
     def look(self, evaluation: State[Any, Any], received: int | None) -> int | None:
         """The number of the signal for which all ranks leave the evaluation now, if they do."""
@@ -45,51 +46,48 @@ class Leaving:
         self.due = here + 1 + int(PERIOD * pace)
         at, number = self._named()
         if at < here and (at or received):
-            ahead = f"{here + 1 + int(AHEAD * pace)} {number or received}"
-            ranks.default_store().compare_set(self._box, f"{at} {number}" if at else "", ahead)
-            self.due = here
-            return self.look(evaluation, received)
-        if at and self._comes(here, at):
-            return number
-        return None
+            known, ahead = f"{at} {number}" if at else "", here + 1 + int(AHEAD * pace)
+            self._store.compare_set(self._box, known, f"{ahead} {number or received}")
+            at, number = self._named()
+        return number if at >= here and self._comes(here, at) else None
 
     def _comes(self, here: int, at: int) -> bool:
         """Promise to wait at a batch; there, wait, and tell whether all ranks leave."""
-        store, size = ranks.default_store(), ranks.world_size()
+        self.due, box = at, f"{self._box}/{at}"
         if not can_leave(self._state):
-            return self._decided(False)
+            return self._is_decided("stay")
         if at not in self._promised:
             self._promised.add(at)
-            store.add(f"{self._box}/{at}", 1)
-        self.due = at
+            self._store.add(box, 1)
         if here < at:
             return False
-        end, box = time.monotonic() + PATIENCE, f"{self._box}/{at}"
-        has_moved = lambda: self._named()[0] != at  # noqa: E731
-        came = ranks.wait_for(store, box, size, lambda: has_moved() or time.monotonic() > end)
-        if came < size and has_moved():
-            self.due = 0
-            return False
-        return self._decided(came == size)
+        end = time.monotonic() + PATIENCE
 
-    def _decided(self, leave: bool) -> bool:
+        def is_over() -> bool:
+            return time.monotonic() > end or self._named()[0] != at
+
+        if ranks.wait_for(self._store, box, self._size, is_over) == self._size:
+            return self._is_decided("leave")
+        if self._named()[0] == at:
+            return self._is_decided("stay")
+        return False
+
+    def _is_decided(self, word: str) -> bool:
         """Decide for all ranks, unless one of them has decided; True if all leave."""
         self.due = sys.maxsize
-        word = "leave" if leave else "stay"
-        decided: bytes = ranks.default_store().compare_set(f"{self._box}/decided", "", word)
+        decided: bytes = self._store.compare_set(f"{self._box}/decided", "", word)
         return decided == b"leave"
 
     def _named(self) -> tuple[int, int]:
         """The batch that was named, and the signal; zeros if none was."""
-        if not (store := ranks.default_store()).check([self._box]):
+        if not self._store.check([self._box]):
             return 0, 0
-        at, number = map(int, store.get(self._box).split())
+        at, number = map(int, self._store.get(self._box).split())
         return at, number
 
     def _begin(self, evaluation: State[Any, Any]) -> None:
         """Begin to look at an evaluation, by a name that is the same on all ranks."""
-        iteration, number = self._place
-        now = self._state.iteration
+        (iteration, number), now = self._place, self._state.iteration
         self._place = now, number + 1 if iteration == now else 1
         self._box = "/".join(map(str, ("camshaft/left", self._run, *self._place)))
         self._evaluation, self.due = evaluation, 0

@@ -38,7 +38,8 @@ FRACTION = 0.01
 class StopOnSignal:
     """Save and stop when a signal asks the process to end, then exit with 128 + the signal.
 
-    The step or evaluation in progress is finished. Then the run is interrupted: if there is a
+    The step in progress is finished. An evaluation is left, and made again by the run that resumes,
+    unless it is inside of a step: docs/guides/resume.md. Then the run is interrupted: if there is a
     `Checkpoint`, it saves one whole step, and the script goes on from there when it is started
     again. Exit codes are 143 for SIGTERM, 130 for SIGINT, and 138 for SIGUSR1 on Linux, also if
     the signal comes at the very end of the run. If the run fails, its error is raised instead.
@@ -191,11 +192,10 @@ class SignalWatch:
         self.exits: bool = False
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
-        self.questions: Questions | None = (
-            Questions(state, every) if ranks.world_size() > 1 else None
-        )
+        is_alone = ranks.world_size() == 1
+        self.questions: Questions | None = None if is_alone else Questions(state, every)
         """When to ask the other ranks, if there are any."""
-        self.leaving: Leaving | None = self.questions and Leaving(state)
+        self.leaving: Leaving | None = None if is_alone else Leaving(state)
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
         self._watchdog: Watchdog | None = None

@@ -1,8 +1,9 @@
 """Signals during an evaluation: it is left, and the resumed run makes it again, as if none came."""
 
-import os
 import signal
-import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from operator import methodcaller
 from signal import SIGINT, SIGTERM
 
 import pytest
@@ -48,36 +49,35 @@ def outcome(engine, state):
     return repr((weights, metrics, clocks))
 
 
-def killed_and_whole(directory, make, killed_at, data=DATA, **limits):
-    """Runs that get SIGTERM in these batches of evaluations, counted over all of them, and one not.
+def carried_on(directory, make, kills, data, limits):
+    """Run to the end, with SIGTERM in these batches of evaluations, counted over all of them.
 
-    Gives for each the outcome and the rows, and where the runs that were killed have left.
+    Gives the outcome and the rows; and after how many of these batches, and at which iteration, the
+    runs that were killed have left.
     """
-    found, left = [], []
-    for kills in (killed_at, ()):
-        here, number, seed = directory / str(len(found)), 0, 0
-        while len(found) == bool(killed_at) * (not kills):
-            torch.manual_seed(seed)
-            engine = make(here).add(StopOnSignal())
+    batches, left = [], []
 
-            @engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)
-            def count(state):
-                nonlocal number
-                number += 1
-                if number in kills:  # noqa: B023
-                    signal.raise_signal(SIGTERM)
+    def kill(state):
+        batches.append(state.iteration)
+        if len(batches) in kills:
+            signal.raise_signal(SIGTERM)
 
-            try:
-                state = engine.run(data() if callable(data) else data, **limits)
-            except SystemExit as exited:
-                assert exited.code == 143
-                saved = checkpoints(here / "run").latest().manifest
-                assert "SIGTERM" in saved.reason
-                left.append((number, saved.iteration))
-                seed = 99  # what a resumed run draws is what the run before would have drawn
-            else:
-                found.append((outcome(engine, state), (here / "rows").read_text()))
-    return found, left
+    while True:
+        torch.manual_seed(99 if left else 0)  # the draws of a resumed run go on from the saved ones
+        engine = make(directory).add(StopOnSignal())
+        engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(kill)
+        with suppress(SystemExit):
+            state = engine.run(data() if callable(data) else data, **limits)
+            return (outcome(engine, state), (directory / "rows").read_text()), left
+        saved = checkpoints(directory / "run").latest().manifest
+        assert "SIGTERM" in saved.reason
+        left.append((len(batches), saved.iteration))
+
+
+def killed_and_whole(directory, make, kills, data=DATA, **limits):
+    """What a run that is killed in these batches and a whole one give; where the first has left."""
+    parts, left = carried_on(directory / "parts", make, kills, data, limits)
+    return (parts, carried_on(directory / "whole", make, (), data, limits)[0]), left
 
 
 def check(directory, make, killed_at, data=DATA, max_epochs=3, **limits):
@@ -140,7 +140,9 @@ def test_schedules_and_the_best_checkpoint_decide_by_the_value_of_the_evaluation
         return engine.add(Checkpoint(directory / "best", keep=best(1, "val/loss")))
 
     check(tmp_path, make, [2, 5])
-    chosen = [checkpoints(tmp_path / each / "best").latest().manifest for each in "01"]
+    chosen = [
+        checkpoints(tmp_path / each / "best").latest().manifest for each in ("parts", "whole")
+    ]
     assert chosen[0].iteration == chosen[1].iteration
     assert chosen[0].metrics["val/loss"] == chosen[1].metrics["val/loss"]
 
@@ -272,21 +274,13 @@ def test_an_evaluation_inside_of_an_open_window_is_made_to_its_end(tmp_path):
     assert left == [(3, 3), (5, 6)]
 
 
-def test_an_evaluation_after_a_batch_that_no_checkpoint_holds_is_made_to_its_end(tmp_path):
-    class Batch:
-        inputs, targets = DATA[0]
-
-    def make(directory):
-        engine = training(directory, Validate(DATA[:3], when=Events.ITERATION_COMPLETED(at=3)))
-        engine.process.prepare = None
-        return engine
-
+def test_an_evaluation_after_a_batch_that_no_checkpoint_holds_is_made_to_its_end():
     engine = Engine(lambda state, batch: batch, StopOnSignal(exit=False))
     engine.on(Events.ITERATION_COMPLETED(at=1))(lambda state: state.engine.evaluate("abc"))
     engine.evaluation.on(Events.ITERATION_COMPLETED(at=1))(lambda _: signal.raise_signal(SIGTERM))
     ends = []
     engine.evaluation.on(Events.CLOSED)(lambda state: ends.append(state.iteration))
-    engine.run([Batch()] * 3, max_epochs=1)
+    engine.run([object()] * 3, max_epochs=1)
     engine.run("abc", max_epochs=1)
     assert ends == [3, 1]
 
@@ -431,16 +425,24 @@ print("result", state.metrics["val/loss"], model.module.weight.tolist())
 """
 
 
-@pytest.mark.parametrize("way", ["validate", "function"])
-@pytest.mark.parametrize("who", [(0, 1), (1,)])
+def interrupted(processes, who, *arguments):
+    """Run two ranks, and send SIGTERM to some of them in their first evaluation."""
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        started = processes.start_ranks(2, OF_RANKS, *arguments)
+        for each in started:
+            stack.enter_context(each)
+        assert started[1].stdout.readline() == "evaluates\n"
+        for each in who:
+            started[each].send_signal(SIGTERM)
+        return list(pool.map(methodcaller("result"), started))
+
+
+@pytest.mark.parametrize("way", ["validate", pytest.param("function", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("who", [(1,), pytest.param((0, 1), marks=pytest.mark.slow)])
 def test_ranks_leave_an_evaluation_before_the_same_batch(processes, tmp_path, way, who):
     (tmp_path / "whole").mkdir()
     whole = processes.run_ranks(2, OF_RANKS, tmp_path / "whole", 0, way)
-    started = processes.start_ranks(2, OF_RANKS, tmp_path, 0.03, way)
-    assert started[1].stdout.readline() == "evaluates\n"
-    for each in who:
-        started[each].send_signal(SIGTERM)
-    results = [each.result() for each in started]
+    results = interrupted(processes, who, tmp_path, 0.03, way)
     assert [each.returncode for each in results] == [143, 143], results[0].stderr[-2000:]
     assert int(results[1].stdout.rpartition("left at ")[2]) < 100
     assert checkpoints(tmp_path / "run").latest().manifest.iteration == 6
@@ -451,9 +453,6 @@ def test_ranks_leave_an_evaluation_before_the_same_batch(processes, tmp_path, wa
 
 
 def test_an_evaluation_of_one_rank_alone_is_made_to_its_end(processes, tmp_path):
-    started = processes.start_ranks(2, OF_RANKS, tmp_path, 0.05, "alone")
-    assert started[1].stdout.readline() == "evaluates\n"
-    started[1].send_signal(SIGTERM)
-    results = [each.result() for each in started]
+    results = interrupted(processes, [1], tmp_path, 0.05, "alone")
     assert [each.returncode for each in results] == [143, 143], results[1].stderr[-2000:]
     assert "left at 30" in results[1].stdout
