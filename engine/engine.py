@@ -415,8 +415,6 @@ class Engine(Generic[Batch, Output]):
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         refuse_samples(data)
         limit = shortest(epoch_length, _limit_batches(state, None))
-        if must_leave(state):
-            raise Left
         engine = self.evaluation
         if under_way.get() is None:
             modules.warn_of_unloaded(self, checkpoint)
@@ -430,6 +428,8 @@ class Engine(Generic[Batch, Output]):
             feed = Feed(data, state, limit, in_step=in_step)
             feed.named = drawn_from
             try:
+                if must_leave(state):
+                    raise Left
                 Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
             finally:
                 for each in sharded:

@@ -348,7 +348,7 @@ class State(Generic[Batch, Output]):
             "memory": memory,
             "devices": self.memory.devices_of(memory),
             "metric_devices": devices_of(self.metrics),
-            "left_iteration": dump_iteration(self),
+            "left_iteration": dump_iteration(self) if self.control.left else None,
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -363,8 +363,8 @@ class State(Generic[Batch, Output]):
         values = on_devices(saved["metrics"]["values"], saved["metric_devices"], objects)
         self.metrics.load_state_dict({**saved["metrics"], "values": values})
         self.memory.load_state_dict(saved["memory"], saved["devices"])
-        if (left := saved.get("left_iteration")) is not None:
-            load_iteration(self, left, objects)
+        if saved["left_iteration"] is not None:
+            load_iteration(self, saved["left_iteration"], objects)
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)
