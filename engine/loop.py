@@ -181,10 +181,9 @@ class Loop(Generic[Batch, Output]):
 
     def _complete(self) -> None:
         """Announce the end, and store the generator states for a script that starts again."""
-        control = self.state.control
         self.moments.announce(Events.COMPLETED, self.state)
-        if self.state.training and not control.has_left:
-            control.completed = capture_generators(self.feed.data, self.feed.named)
+        if self.state.training and not self.state.control.has_left:
+            self.state.control.completed = capture_generators(self.feed.data, self.feed.named)
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
