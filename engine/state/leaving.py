@@ -68,21 +68,22 @@ def can_leave(state: State[Any, Any]) -> bool:
     return all(is_usual(value) for _, value in walk(_seen(state)))
 
 
-def dump_iteration(state: State[Any, Any]) -> dict[str, Any] | None:
-    """What handlers see of an iteration besides metrics, if its moment was left."""
-    if OF_ITERATION not in state.control.left:
-        return None
-    seen = with_tensors(_seen(state), lambda tensor: tensor.detach())
-    return {"seen": seen, "devices": devices_of(seen)}
+def dump_left(state: State[Any, Any]) -> dict[str, Any]:
+    """The moments that were left, and what handlers see of an iteration besides metrics."""
+    moments = state.control.left
+    seen = _seen(state) if OF_ITERATION in moments else []
+    seen = with_tensors(seen, lambda tensor: tensor.detach())
+    return {"left": {"moments": {**moments}, "seen": seen, "devices": devices_of(seen)}}
 
 
-def load_iteration(state: State[Any, Any], saved: Mapping[str, Any], objects: Any) -> None:
-    """Put back what `dump_iteration` returned."""
-    seen = on_devices(saved["seen"], saved["devices"], objects)
-    state.batch, output, is_known, state.share, is_skipped = seen
-    state.output = Output(*output) if is_known else output
-    if is_skipped:
-        state.step_under_way.skipped_at = state.iteration
+def load_left(state: State[Any, Any], saved: Mapping[str, Any], objects: Any) -> None:
+    """Put back what `dump_left` returned."""
+    state.control.left.update(saved["moments"])
+    if OF_ITERATION in saved["moments"]:
+        seen = on_devices(saved["seen"], saved["devices"], objects)
+        state.batch, output, is_known, state.share, is_skipped = seen
+        state.output = Output(*output) if is_known else output
+        state.step_under_way.skipped_at = state.iteration if is_skipped else -1
 
 
 def _seen(state: State[Any, Any]) -> list[Any]:

@@ -196,7 +196,6 @@ class RunControl:
             "counts": self.counts.state_dict(),
             "position": None if self.position is None else self.position.state_dict(),
             "settings": dict(self.settings),
-            "left": {**self.left},
             "completed": None if self.completed is None else self.completed.state_dict(),
         }
 
@@ -207,7 +206,7 @@ class RunControl:
         self.has_requests = self.epoch_stopped
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])
-        self.settings, self.left = dict(saved["settings"]), {**saved["left"]}
+        self.settings = dict(saved["settings"])
         self.completed = None if saved["completed"] is None else Rng(**saved["completed"])
 
 

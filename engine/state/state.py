@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
-from .leaving import OF_START, dump_iteration, load_iteration
+from .leaving import OF_START, dump_left, load_left
 from .memory_tree import devices_of, on_devices
 from .run_control import Counts, RunControl, StepUnderWay
 
@@ -348,7 +348,7 @@ class State(Generic[Batch, Output]):
             "memory": memory,
             "devices": self.memory.devices_of(memory),
             "metric_devices": devices_of(self.metrics),
-            "left_iteration": dump_iteration(self) if self.control.left else None,
+            **(dump_left(self) if self.control.left else {}),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -363,8 +363,8 @@ class State(Generic[Batch, Output]):
         values = on_devices(saved["metrics"]["values"], saved["metric_devices"], objects)
         self.metrics.load_state_dict({**saved["metrics"], "values": values})
         self.memory.load_state_dict(saved["memory"], saved["devices"])
-        if saved["left_iteration"] is not None:
-            load_iteration(self, saved["left_iteration"], objects)
+        if "left" in saved:
+            load_left(self, saved["left"], objects)
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)
