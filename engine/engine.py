@@ -38,7 +38,7 @@ from .signals import (
     is_same,
     label,
 )
-from .state import Batch, Output, State, under_way
+from .state import Batch, Left, Output, State, must_leave, under_way
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -429,10 +429,15 @@ class Engine(Generic[Batch, Output]):
             feed = Feed(data, state, limit, in_step=in_step)
             feed.named = drawn_from
             try:
-                return Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
+                if must_leave(state):
+                    raise Left
+                Loop(engine, engine.process, Moments(engine.signals), state, feed).run()
             finally:
                 for each in sharded:
                     each.reshard()  # its parameters are the optimizer's again
+        if state.control.leaves and state.is_interrupted:
+            raise Left
+        return state
 
     def using(self, weights: str | Mapping[str, str]) -> AbstractContextManager[None]:
         """Within a `with` block, let a module of `objects` hold the weights of another module.

@@ -18,6 +18,8 @@ from .explain import advise_on_workers, explain
 from .moments import Moments
 from .signals import Process, label
 from .state import (
+    OF_ITERATION,
+    OF_START,
     Batch,
     Output,
     State,
@@ -108,6 +110,8 @@ class Loop(Generic[Batch, Output]):
         feed = self.feed
         try:
             self.moments.announce(Events.STARTED, self.state)
+            if not self.state.control.has_left:
+                self.state.control.left.pop(OF_START, None)
             if self.state.training:
                 self._recall_handlers()
             attach_checks(self.state, self.moments, self.process)
@@ -180,17 +184,15 @@ class Loop(Generic[Batch, Output]):
     def _complete(self) -> None:
         """Announce the end, and store the generator states for a script that starts again."""
         self.moments.announce(Events.COMPLETED, self.state)
-        if self.state.training:
+        if self.state.training and not self.state.control.has_left:
             self.state.control.completed = capture_generators(self.feed.data, self.feed.named)
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
         state.epoch_length = feed.length()
-        if not control.in_epoch:
-            state.epoch += 1
-            state.metrics.clock = (state.step, state.epoch)
-            control.epoch_began, control.in_epoch = state.iteration, True
-            self.moments.announce(Events.EPOCH_STARTED, state)
+        if not (control.in_epoch or self._begin_epoch()):
+            self._commit()
+            return
         end = feed.end(self._iterate(feed.epoch()))
         if end is PassEnd.EMPTY:  # the epoch has not begun
             state.epoch -= 1
@@ -201,12 +203,27 @@ class Loop(Generic[Batch, Output]):
         is_left = end is PassEnd.LEFT and not control.epoch_stopped
         if is_left or state.is_interrupted:  # the resumed run completes this epoch
             return
-        control.in_epoch = control.epoch_stopped = False
+        stopped, control.epoch_stopped = control.epoch_stopped, False
+        control.in_epoch = False
         if end is PassEnd.FINAL:
             self._end_with_data()
         self.moments.announce(Events.EPOCH_COMPLETED, state)
-        feed.in_step.agree_on_stop(state)
+        if control.has_left:  # the resumed run completes this epoch
+            control.in_epoch, control.epoch_stopped = True, stopped
+        else:
+            feed.in_step.agree_on_stop(state)
         self._commit()
+
+    def _begin_epoch(self) -> bool:
+        """Announce an epoch; False if that was left, so that the resumed run begins the epoch."""
+        state, control = self.state, self.state.control
+        state.epoch += 1
+        state.metrics.clock = (state.step, state.epoch)
+        control.epoch_began, control.in_epoch = state.iteration, True
+        self.moments.announce(Events.EPOCH_STARTED, state)
+        if control.has_left:
+            state.epoch, control.in_epoch = state.epoch - 1, False
+        return control.in_epoch
 
     def _end_with_data(self) -> None:
         """Stop for good, because the iterator is used up, unless the run is over already."""
@@ -232,6 +249,8 @@ class Loop(Generic[Batch, Output]):
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
+        if OF_ITERATION in control.left:
+            completed.fire(state, state.iteration)
         if control.has_requests and self._commit():
             return False
         for batch in batches:
@@ -313,7 +332,7 @@ class Loop(Generic[Batch, Output]):
     def _is_done(self) -> bool:
         """True if nothing is left to do; a killed run may still need its COMPLETED."""
         state, control = self.state, self.state.control
-        if state.stop_reason is None and state.limit_reached is None:
+        if control.left or (state.stop_reason is None and state.limit_reached is None):
             control.completed = None  # the limits were raised
             return False
         logger.warning(

@@ -14,7 +14,10 @@ from . import ranks
 from .events import NEVER, Clause, EventEnum, Events, Trigger
 from .explain import explain, place
 from .signals import Receiver, Signal, Signals, Subscription, Watch, label, source
-from .state import State
+from .state import LEAVABLE, Left, State
+
+Call = tuple[int, Receiver, Receiver]
+"""The place of a receiver in its moment, the function to call, and the receiver itself."""
 
 
 class Moments(dict[EventEnum, "Moment"]):
@@ -76,14 +79,15 @@ class Moment:
 
     __slots__ = (
         *("_always", "_entry", "_next", "_outdated", "_timed"),
-        *("due", "failed", "first", "last", "signal"),
+        *("called", "due", "failed", "first", "last", "signal"),
     )
 
     def __init__(self, signal: Signal, entry: Callable[[Receiver], Entry]) -> None:
         self.signal = signal
         self._entry = entry
-        self._always: list[tuple[int, Receiver, Receiver]] = []
+        self._always: list[Call] = []
         self._timed: list[tuple[int, int, Entry]] = []
+        self.called: Receiver | None = None  # in `fire`: the receiver that is being called
         self.first: list[Receiver] = []
         """Checks of this run that are called before all handlers."""
         self.last: list[Receiver] = []
@@ -99,14 +103,40 @@ class Moment:
         self.due: int = 0
 
     def fire(self, state: State[Any, Any], count: int) -> None:
-        """Call the receivers due at this count, by stage and in the order of attachment."""
-        receiver = None
+        """Call the receivers due at this count, by stage and in the order of attachment.
+
+        If an evaluation is left, so is the moment: the resumed run goes on with this receiver.
+        """
         try:
-            for _, call, receiver in self._calls(state, count):  # noqa: B007  # for the note
+            calls = self._calls(state, count)
+            if left := state.control.left:
+                calls = self._take_up(calls, left)
+            for _, call, self.called in calls:
                 call(state)
+        except Left:
+            self._leave(state)
+            if self.signal.event not in LEAVABLE:
+                raise
         except BaseException as error:
-            explain(error, self._where(receiver), state)
+            explain(error, self._where(self.called), state)
             raise
+        finally:
+            self.called = None
+
+    def _leave(self, state: State[Any, Any]) -> None:
+        """Note where the resumed run goes on; this occurrence does not count."""
+        event = self.signal.event
+        state.control.left[repr(event)] = "" if self.called is None else label(self.called)
+        if event.clock == "occurrences":
+            state.counts[event] -= 1
+
+    def _take_up(self, calls: list[Call], left: dict[str, str]) -> list[Call]:
+        """The calls from where an earlier part of the run has left; of STARTED, they are all."""
+        if self.signal.event is Events.STARTED:
+            return calls
+        name = left.pop(repr(self.signal.event), "")
+        names = [label(receiver) for _, _, receiver in calls]
+        return calls[names.index(name) :] if name in names else calls
 
     def fire_each(self, state: State[Any, Any], count: int) -> list[BaseException]:
         """Call all receivers that are due, also after exceptions; return the exceptions."""
@@ -128,7 +158,7 @@ class Moment:
             return f"in {self.signal.event!r}"
         return f"in {self.signal.event!r}, handler {label(receiver)} ({source(receiver)})"
 
-    def _calls(self, state: State[Any, Any], count: int) -> list[tuple[int, Receiver, Receiver]]:
+    def _calls(self, state: State[Any, Any], count: int) -> list[Call]:
         if self._outdated:
             self._compile(state, count)
         if count < self._next:
@@ -221,10 +251,15 @@ class Entry:
 
     def _ask(self, count: int, state: State[Any, Any]) -> None:
         firing = state.recall(self.receiver, partial(Firing, state.control.began))
+        before = {**firing.__dict__}
         ends = self._ends and firing.iteration != state.iteration
         if any(self._holds(clause, count, state, firing) for clause in self._clauses) or ends:
             firing.record(state.iteration, count)
-            self.function(state)
+            try:
+                self.function(state)
+            except Left:  # this was no call: the resumed run makes it
+                firing.__dict__.update(before)
+                raise
 
     def _holds(self, clause: Clause, count: int, state: State[Any, Any], firing: Firing) -> bool:
         if clause.next(count - 1) != count:
@@ -238,7 +273,7 @@ class Entry:
         if clause.where is not None and not self._rehearsing and not clause.where(state):
             return False
         if clause.once:
-            firing.spent.append(repr(clause))
+            firing.spent = [*firing.spent, repr(clause)]
         return True
 
     def _wait_for(self, count: int) -> bool:

@@ -25,6 +25,7 @@ from .data_parallel import data_group, data_parallel, data_rank, data_world_size
 from .failure import note_failure
 from .groups import (
     alone,
+    default_store,
     is_distributed,
     local_rank,
     local_world_size,
@@ -33,7 +34,7 @@ from .groups import (
     side_group,
     world_size,
 )
-from .letters import collected, leave, read_letters, remove_letters
+from .letters import collected, leave, read_letters, remove_letters, wait_for
 from .prepare import prepare
 from .process_group import process_group
 from .rank_zero import rank_zero_first, rank_zero_only
@@ -53,6 +54,7 @@ __all__ = [
     "data_rank",
     "data_world_size",
     "decided",
+    "default_store",
     "from_first",
     "from_rank",
     "gathered",
@@ -83,5 +85,6 @@ __all__ = [
     "stacks_of_all",
     "summed",
     "total",
+    "wait_for",
     "world_size",
 ]

@@ -16,6 +16,15 @@ from .generators import (
     set_state,
 )
 from .latest_metrics import Entry, LatestMetrics, as_float
+from .leaving import (
+    LEAVABLE,
+    OF_ITERATION,
+    OF_START,
+    Left,
+    can_leave,
+    leave_evaluations,
+    must_leave,
+)
 from .memory_tree import devices_of, on_devices
 from .noted import (
     CONTAINERS,
@@ -41,12 +50,16 @@ __all__ = [
     "CONTAINERS",
     "GONE",
     "LARGEST",
+    "LEAVABLE",
     "LIBRARIES",
     "MANY",
+    "OF_ITERATION",
+    "OF_START",
     "Batch",
     "Dealing",
     "Entry",
     "LatestMetrics",
+    "Left",
     "Output",
     "Position",
     "Rng",
@@ -56,6 +69,7 @@ __all__ = [
     "State",
     "as_float",
     "assign",
+    "can_leave",
     "capture_generators",
     "copy_of",
     "devices_of",
@@ -69,6 +83,8 @@ __all__ = [
     "is_noted",
     "is_plain_tensor",
     "is_users",
+    "leave_evaluations",
+    "must_leave",
     "on_devices",
     "own_generators",
     "restore_generators",

@@ -49,7 +49,7 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
             moved[id(tensor), device] = tensor.to(device)
         return moved[id(tensor), device]
 
-    return _with_tensors(value, put)
+    return with_tensors(value, put)
 
 
 def refuse_graphs(value: Any) -> None:
@@ -182,6 +182,14 @@ def walk(value: Any, place: str = "", depth: int = DEEPEST) -> Iterator[Found]:
             yield from walk(item, _place_inside(place, key), depth - 1)
 
 
+def is_usual(value: Any) -> bool:
+    """True if a checkpoint holds this value as it is, apart from what a dict or list holds."""
+    if not _is_tensor(value):
+        return type(value) in (dict, list, tuple, *PLAIN)
+    is_dense = str(value.layout) == "torch.strided" and not (value.is_meta or value.is_quantized)
+    return type(value) is sys.modules["torch"].Tensor and is_dense and not value.is_complex()
+
+
 def _tensors(value: Any) -> Iterator[Found]:
     """The tensors in a value, each with a place of its own."""
     times = Counter[str]()
@@ -191,14 +199,14 @@ def _tensors(value: Any) -> Iterator[Found]:
             yield place if times[place] == 1 else f"{place}~{times[place]}", each
 
 
-def _with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
+def with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with each tensor replaced by `change(tensor)`, called in their order."""
     if _is_tensor(value):
         return change(value)
     if isinstance(value, dict):
-        return type(value)({key: _with_tensors(item, change) for key, item in value.items()})
+        return type(value)({key: with_tensors(item, change) for key, item in value.items()})
     if isinstance(value, list | tuple):
-        return type(value)([_with_tensors(item, change) for item in value])
+        return type(value)([with_tensors(item, change) for item in value])
     return value
 
 

@@ -145,6 +145,11 @@ class RunControl:
     """True once `stop_epoch` was called in this epoch."""
     resumable: bool = True
     """False once a handler has ended the run for good."""
+    leaves: bool = False
+    """True once evaluations are left to the resumed run, since this one has to stop soon."""
+    left: dict[str, str] = field(default_factory=dict)
+    """By event of a moment that was left in its middle: the handler that a resumed run calls first;
+    events that this handler fires have entries of their own."""
     has_requests: bool = False
     """True if a save or a stop waits for the next commit point."""
     saves: list[tuple[str, object | None]] = field(default_factory=list)
@@ -184,6 +189,11 @@ class RunControl:
     """True after the warning of a loss that is not finite."""
     began: float = 0.0
     """When `run` was called, by `time.monotonic`."""
+
+    @property
+    def has_left(self) -> bool:
+        """True if this run has left a moment, and ends here."""
+        return self.leaves and bool(self.left)
 
     def state_dict(self) -> dict[str, Any]:
         """The part that a checkpoint holds, as plain values."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
+from .leaving import OF_START, dump_left, load_left
 from .memory_tree import devices_of, on_devices
 from .run_control import Counts, RunControl, StepUnderWay
 
@@ -103,8 +104,9 @@ class State(Generic[Batch, Output]):
 
     @property
     def is_new(self) -> bool:
-        """True before the first batch of a run that was not resumed."""
-        return self.iteration == 0 and self.control.position is None
+        """True before the first batch of a run that was not resumed, or has left its STARTED."""
+        is_before = self.control.position is None or OF_START in self.control.left
+        return self.iteration == 0 and is_before
 
     @property
     def in_epoch(self) -> bool:
@@ -171,9 +173,9 @@ class State(Generic[Batch, Output]):
     @property
     def is_interrupted(self) -> bool:
         """True if the run was stopped before its end, to be carried on later."""
-        return (
-            self.stop_reason is not None and self.control.resumable and self.limit_reached is None
-        )
+        control = self.control
+        is_before_its_end = control.resumable and self.limit_reached is None
+        return self.stop_reason is not None and (is_before_its_end or control.has_left)
 
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
@@ -326,7 +328,7 @@ class State(Generic[Batch, Output]):
                 "a run needs a limit: pass max_epochs=, max_iterations= or max_steps=, whichever "
                 "is meant; the first one reached ends the run"
             )
-        self.stop_reason, self.control.resumable = None, True
+        self.stop_reason, self.control.resumable, self.control.leaves = None, True, False
         self.control.has_requests = self.control.epoch_stopped
 
     def _repr_html_(self) -> str:
@@ -346,6 +348,7 @@ class State(Generic[Batch, Output]):
             "memory": memory,
             "devices": self.memory.devices_of(memory),
             "metric_devices": devices_of(self.metrics),
+            **(dump_left(self) if self.control.left else {}),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -360,6 +363,8 @@ class State(Generic[Batch, Output]):
         values = on_devices(saved["metrics"]["values"], saved["metric_devices"], objects)
         self.metrics.load_state_dict({**saved["metrics"], "values": values})
         self.memory.load_state_dict(saved["memory"], saved["devices"])
+        if "left" in saved:
+            load_left(self, saved["left"], objects)
 
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)

@@ -15,6 +15,8 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...engine import Engine, Events, Stage, State, ranks
+from ...engine.state import leave_evaluations, under_way
+from .leaving import Leaving
 from .watchdog import Watchdog, kill_children
 
 if TYPE_CHECKING:
@@ -36,7 +38,8 @@ FRACTION = 0.01
 class StopOnSignal:
     """Save and stop when a signal asks the process to end, then exit with 128 + the signal.
 
-    The step or evaluation in progress is finished. Then the run is interrupted: if there is a
+    The step in progress is finished. An evaluation is left, and made again by the run that resumes,
+    unless it is inside of a step: docs/guides/resume.md. Then the run is interrupted: if there is a
     `Checkpoint`, it saves one whole step, and the script goes on from there when it is started
     again. Exit codes are 143 for SIGTERM, 130 for SIGINT, and 138 for SIGUSR1 on Linux, also if
     the signal comes at the very end of the run. If the run fails, its error is raised instead.
@@ -119,7 +122,8 @@ class StopOnSignal:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Install signal handlers when the run starts, and put the old ones back at its end."""
-        engine.on(Events.STARTED, stage=Stage.MEASURE)(self.open)
+        # The last of LOADING: a state is loaded by then, and what is made at STARTED is covered.
+        engine.on(Events.LOADING, stage=Stage.REPORT)(self.open)
         # REPORT of CLOSED comes after the last save is on the disk.
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.close)
 
@@ -138,6 +142,8 @@ class StopOnSignal:
             moments.add_check(Events.CLOSED, pause, last=True)
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).connect(watch.ask_in_time, sender=state)
+            in_evaluation = state.engine.evaluation.signal(Events.ITERATION_COMPLETED)
+            in_evaluation.connect(watch.ask_in_evaluation)
             for event in AT_THE_END:
                 state.engine.signal(event).connect(watch.ask, sender=state)
 
@@ -151,6 +157,8 @@ class StopOnSignal:
         watch.close()
         if watch.questions is not None:
             state.engine.signal(Events.ITERATION_COMPLETED).disconnect(watch.ask_in_time)
+            in_evaluation = state.engine.evaluation.signal(Events.ITERATION_COMPLETED)
+            in_evaluation.disconnect(watch.ask_in_evaluation)
             for event in AT_THE_END:
                 state.engine.signal(event).disconnect(watch.ask)
         if (number := watch.received or watch.agreed) is None:
@@ -184,10 +192,10 @@ class SignalWatch:
         self.exits: bool = False
         self.agreed: int | None = None
         """The signal for which all ranks stop."""
-        self.questions: Questions | None = (
-            Questions(state, every) if ranks.world_size() > 1 else None
-        )
+        is_alone = ranks.world_size() == 1
+        self.questions: Questions | None = None if is_alone else Questions(state, every)
         """When to ask the other ranks, if there are any."""
+        self.leaving: Leaving | None = None if is_alone else Leaving(state)
         self._before: dict[int, Any] = {}
         self._process = os.getpid()
         self._watchdog: Watchdog | None = None
@@ -220,7 +228,20 @@ class SignalWatch:
         if self.agreed is None and self.questions is not None:
             self.agreed = self.questions.ask(state, self.received)
             if self.agreed is not None:
-                state.interrupt(signal.Signals(self.agreed).name)
+                self._stop(self.agreed)
+
+    def ask_in_evaluation(self, evaluation: State[Any, Any]) -> None:
+        """Leave an evaluation, if all ranks do, because one of them got a signal."""
+        if self.agreed is None and self.leaving is not None:
+            self.agreed = self.leaving.look(evaluation, self.received)
+            if self.agreed is not None:
+                self._stop(self.agreed)
+
+    def _stop(self, number: int) -> bool:
+        """Interrupt the run and leave the evaluation inside; False if that is made to its end."""
+        name = signal.Signals(number).name
+        self.state.interrupt(name)
+        return leave_evaluations(self.state, under_way.get(), name)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         """Ask for a stop, and no more: the signal may have interrupted any code."""
@@ -230,11 +251,16 @@ class SignalWatch:
             return
         self.received = number
         self.received_at = time.monotonic()
+        inner, what = under_way.get(), "stops after this step"
+        if self.leaving is not None:
+            self.leaving.due = 0
+        elif not self._stop(number) and inner and not inner.training:
+            what = "stops after this evaluation, which is inside of a step"
+        elif inner and not inner.training:
+            what = "leaves this evaluation, which the resumed run makes again"
         name = signal.Signals(number).name
         with suppress(OSError):  # print and logging may be in the middle of a line
-            os.write(2, f"{name}: stops after this step; a second signal ends it now\n".encode())
-        if self.questions is None:
-            self.state.interrupt(name)
+            os.write(2, f"{name}: {what}; a second signal ends it now\n".encode())
         before = self._before[number]
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)

@@ -138,8 +138,8 @@ def test_of_handlers_that_the_user_has_written_nothing_is_folded():
 
 def test_a_handler_is_shown_by_its_when_or_in_the_cycle_or_else_where_it_first_is():
     assert shown(SystemUse(when=Events.STARTED), StopOnSignal(), ProgressBar()) == [
+        ("LOADING", "StopOnSignal", False),
         ("STARTED", "SystemUse", False),
-        ("STARTED", "StopOnSignal", False),
         ("ITERATION_COMPLETED", "ProgressBar", False),
         ("EPOCH_COMPLETED", "ProgressBar", False),
     ]

@@ -75,7 +75,8 @@ def test_a_signal_to_the_own_group_costs_no_batch(processes, tmp_path, number, p
     script.write_text(SCRIPT)
     whole = processes.run(script, tmp_path / "whole", number, "never", context).stdout
     first = processes.run(script, tmp_path / "run", number, place, context, code=codes[number])
-    assert f"{number}: stops after this step" in first.stderr
+    does = "leaves this evaluation" if place == "evaluation" else "stops after this step"
+    assert f"{number}: {does}" in first.stderr
     assert "Traceback" not in first.stderr
     saved = checkpoints(tmp_path / "run").latest()
     assert saved is not None

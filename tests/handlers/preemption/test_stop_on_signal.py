@@ -91,7 +91,7 @@ def test_a_run_is_saved_once_where_a_signal_met_it_and_goes_on_as_if_there_was_n
     check(tmp_path, lambda engine: engine.on(when)(kill), stopped_at)
 
 
-def test_an_evaluation_runs_to_its_end_first(tmp_path):
+def test_a_signal_in_an_evaluation_leaves_it_to_the_resumed_run(tmp_path):
     def in_the_second(engine):
         @engine.evaluation.on(Events.ITERATION_COMPLETED(at=1))
         def kill_in_the_second(state):
