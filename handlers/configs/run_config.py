@@ -22,6 +22,8 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 NEEDED = ("directory", "engine", "run")
 KEYS = (*NEEDED, "seed", "handlers")
+LIMITS = ("max_epochs", "max_iterations", "max_steps")
+"""The arguments of `run` that may be others at the next start: how far this one goes."""
 OF_RUNS = {name: f"run.{name}" for name in inspect.signature(Engine.run).parameters}
 OF_HYDRA = ("_target_", "_args_", "_partial_", "_recursive_", "_convert_")
 UNDER_WAY = object()
@@ -61,9 +63,11 @@ def run_config(
         ConfigError: The config is wrong: a ValueError that names the key. Exceptions of what the
             config calls come through, with the key in a note.
     """
-    given = [*overrides] + [f"++run.max_batches={max_batches}"] * (max_batches is not None)
     try:
-        parts = Parts(read_config(Path(path), given))
+        settings = read_config(Path(path), overrides)
+        if max_batches is not None and isinstance(settings["run"], dict):
+            settings["run"]["max_batches"] = max_batches
+        parts = Parts(settings)
         with ranks.process_group():
             engine = parts.engine()
             return engine, engine.run(**parts.make("run"))
@@ -76,10 +80,8 @@ def run_config(
 def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The values of a config, in which references to what is made stay, such as `${model}`."""
     try:
-        from hydra.errors import HydraException
+        import hydra  # noqa: F401
         from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-        from yaml import YAMLError
     except ModuleNotFoundError as error:
         raise ConfigError(LACKING) from error
     if not path.is_file():
@@ -89,11 +91,11 @@ def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     try:
         config = _composed(path, overrides)
         settings = {str(key): _resolved(config, key) for key in config if key != "hydra"}
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"it is no text in UTF-8: {error}") from error
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        text = _wrong_override(path, overrides, str(error)) or str(error)
-        raise ConfigError(text, str(getattr(error, "full_key", None) or "")) from error
+    except Exception as error:  # of any class: nothing but the config was read
+        text, keys = _reason(error), [getattr(e, "full_key", "") for e in (error, error.__cause__)]
+        if not isinstance(error, RecursionError):
+            text = _wrong_override(path, overrides, str(error)) or text
+        raise ConfigError(text, *(str(key) for key in keys if key)) from error
     if lacking := [key for key in NEEDED if settings.get(key) is None]:
         raise ConfigError(f"lacks {', '.join(lacking)}; a run needs {', '.join(NEEDED)}")
     if not is_made(settings["engine"]):
@@ -112,6 +114,14 @@ def is_made(node: Any) -> bool:
     return "_target_" in node if isinstance(node, dict) else str(node)[:2] == "${"
 
 
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply, or includes itself"
+    return "it is no text in UTF-8: " * isinstance(error, UnicodeDecodeError) + (
+        str(error) or str(error.__cause__)
+    )
+
+
 def line_of(path: Path, key: str) -> int:
     """The line of a key in a YAML file, from 1; 0 if an override or another file has the key."""
     import yaml
@@ -119,7 +129,7 @@ def line_of(path: Path, key: str) -> int:
     number, rest = 0, key
     try:
         node = yaml.compose(path.read_text(), Loader=yaml.SafeLoader)
-    except (OSError, ValueError, yaml.YAMLError):
+    except (OSError, RecursionError, ValueError, yaml.YAMLError):
         return 0
     while rest:
         pairs: list[tuple[str, Any, Any]]
@@ -177,14 +187,14 @@ def yaml_settings(path: Path) -> Any:
         return read_config(path, ())
     try:
         from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-        from yaml import YAMLError
     except ModuleNotFoundError as error:
         raise ConfigError(f"{path}: {LACKING}") from error
     try:
         return OmegaConf.to_container(OmegaConf.load(path))
-    except (OmegaConfBaseException, YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from error
+    except OSError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{path}: {_reason(error)}") from error
 
 
 def used_in(text: str) -> set[str]:
@@ -219,6 +229,8 @@ class Parts:
         for key, kinds in {"run": dict, "handlers": dict | list}.items():
             if not isinstance(settings.get(key, {}), kinds):
                 raise ConfigError(f"{key}: needs names and values, and not {settings[key]!r}", key)
+        if not isinstance(place := settings["directory"], str) and not is_made(place):
+            raise ConfigError(f"directory: needs a path, and not {place!r}", "directory")
         for key, each in _children("handlers", settings.get("handlers")):
             if not is_made(each):
                 raise ConfigError(
@@ -227,20 +239,30 @@ class Parts:
                     key,
                 )
         _check_arguments("run: engine.run", Engine.run, {"_args_": [None], **settings["run"]})
+        for key in (*LIMITS, "max_batches", "epoch_length"):
+            each = settings["run"].get(key)
+            if not (each is None or is_made(each) or (type(each) is int and each >= 0)):
+                raise ConfigError(
+                    f"run.{key}: needs a whole number, and not {each!r}", f"run.{key}"
+                )
 
     def engine(self) -> Engine[Any, Any]:
         """The engine with its handlers, a `Journal`, and a function that saves the config."""
         if (seed := self.settings.get("seed")) is not None:
             from ...engine import seed_everything  # which imports torch
 
-            with _noting("seed"):
+            try:
                 seed_everything(seed)
+            except (TypeError, ValueError) as error:
+                raise ConfigError(f"seed: {error}", "seed") from error
         for key in self.settings:
             self.make(key)
         engine, directory = self.make("engine"), Path(self.make("directory"))
         if not isinstance(engine, Engine):
             raise ConfigError(f"engine: gives a {type(engine).__name__}, and not an Engine")
         for key, handler in _children("handlers", self._made.get("handlers")):
+            if not hasattr(handler, "attach"):
+                raise ConfigError(f"{key}: gives a {type(handler).__name__}, and no handler", key)
             if isinstance(handler, Journal):
                 raise ConfigError(f"{key}: leave it out, since `directory` gets a Journal anyway")
             with _noting(key):
@@ -302,7 +324,7 @@ class Parts:
         for inner, each in _children(key, node):
             self._find_calls(inner, each)
         for name in node if isinstance(node, dict) else ():
-            if name not in OF_HYDRA and (meant := get_close_matches(name, OF_HYDRA, 1, 0.7)):
+            if name not in OF_HYDRA and (meant := get_close_matches(str(name), OF_HYDRA, 1, 0.7)):
                 raise ConfigError(
                     f"{key}.{name}: did you mean {meant[0]!r}? Keys of this form are Hydra's: "
                     f"{', '.join(OF_HYDRA)}",
@@ -337,7 +359,8 @@ def _warn_of_changes(directory: Path, settings: dict[str, Any]) -> None:
         f"{name}: {one.get(name, 'nothing')} -> {two.get(name, 'nothing')}"
         + " (its random numbers go on from the checkpoint)" * (name == "seed")
         for name in sorted({**one, **two})
-        if one.get(name) != two.get(name) and name.split(".")[0] not in ("run", "directory")
+        if one.get(name) != two.get(name)
+        and name not in ("directory", *(f"run.{limit}" for limit in LIMITS))
     ]
     if changed:
         logger.warning(
@@ -373,11 +396,13 @@ def _no_target(target: str) -> str:
         known, _, name = known.rpartition(".")
     if not known:
         return f"there is no module {name!r}, here or installed"
+    if hasattr(sys.modules[known], name):
+        return f"{target} cannot be called"
     return f"{known} has no {name!r}{advice(name, dir(sys.modules[known]), {})}"
 
 
 def _check_arguments(call: str, function: Any, node: dict[str, Any]) -> None:
-    given = {name: None for name in node if name not in OF_HYDRA}
+    given = {str(name): None for name in node if name not in OF_HYDRA}
     key = call.partition(":")[0]
     if isinstance(function, EventEnum):  # whose signature is that of its class on Python 3.12
         function = function.__call__

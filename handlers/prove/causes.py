@@ -56,11 +56,19 @@ def of_two_whole_runs(one: Trial, other: Trial, first: Difference) -> list[str]:
 
 def of_a_resume(whole: Trial, other: Trial, steady: Trial) -> list[str]:
     """Why a resumed run is another one, the likeliest cause first."""
+    names = sorted({name for note in whole.reports for name in note.get("samplers", ())})
+    samplers = [
+        f"the order of {name}: a resume draws the batches of the epoch again and drops those that "
+        "were used. What decides the order has to be its seed and its epoch (set_epoch), or a "
+        f"{name}.state_dict() that gives what it had when the epoch began, put into objects="
+        for name in names
+    ]
     lost = dict[str, tuple[str, int]]()
     for name, kind, iteration in _lost(whole, other, steady):
         lost.setdefault(name, (kind, iteration))
     if not lost:
         return [
+            *samplers,
             "something outside of engine.objects that the run changes: a module, an optimizer, a "
             "generator, a counter or a cache",
             "a data set or a stream that does not give the same samples again",
@@ -73,9 +81,10 @@ def of_a_resume(whole: Trial, other: Trial, steady: Trial) -> list[str]:
     ]
     rest = f"; and {len(texts) - MOST} more" if len(texts) > MOST else ""
     return [
+        *samplers,
         f"outside of the checkpoint, and lost by a kill: {'; '.join(texts[:MOST])}{rest}. Put what "
         "has a state_dict into objects=, give the rest to state.recall(...), or give its owner a "
-        "state_dict and put it into objects="
+        "state_dict and put it into objects=",
     ]
 
 

@@ -204,6 +204,18 @@ def mirror(source: Path, place: Path, skip: Path) -> None:
                     copy.symlink_to(path)
 
 
+def with_camshaft(command: Sequence[str]) -> list[str]:
+    """The command, by the Python of this process if the `python` on the PATH lacks Camshaft."""
+    program, *arguments = command
+    found = shutil.which(program)
+    if program in ("python", "python3") and found != sys.executable:
+        needed = "all(map(importlib.util.find_spec, ('torch', 'camshaft')))"
+        check = f"import importlib.util, sys; sys.exit(not {needed})"
+        if found is None or subprocess.run([found, "-c", check], capture_output=True).returncode:
+            program = sys.executable
+    return [program, *arguments]
+
+
 def on_ranks(command: Sequence[str], ranks: int) -> list[str]:
     """The command on so many ranks, by torchrun.
 

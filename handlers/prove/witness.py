@@ -47,12 +47,22 @@ def facts_of(event: str, handler: Any, state: State[Any, Any]) -> dict[str, Any]
         },
         "generators": generator_digests(),
         "around": around(state),
+        "samplers": sorted({type(each).__name__ for each in _own_samplers(state)}),
         "devices": sorted(devices(engine.objects)),
         "deterministic": torch.are_deterministic_algorithms_enabled(),
     }
     if event == "save":
         facts["metrics"] = {str(name): digest(each) for name, each in state.metrics.items()}
     return facts
+
+
+def _own_samplers(state: State[Any, Any]) -> Iterator[Any]:
+    """The samplers of the run's data of which only their authors know what decides the order."""
+    data: Any = state.control.data
+    for own in (data, getattr(data, "batch_sampler", None)):
+        for each in (own, getattr(own, "sampler", None)):
+            if each is not data and each is not None and _library(each) not in LIBRARIES:
+                yield each
 
 
 def devices(objects: Mapping[str, Any]) -> set[str]:

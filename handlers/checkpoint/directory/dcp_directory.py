@@ -7,9 +7,11 @@ classes that torch's writer uses, and none of these classes is called: they beco
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import pairwise, product
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 METADATA = ".metadata"
+MOST_CUT = 8
+"""The most dimensions along which the pieces of a tensor may be cut."""
 CODES = """
     PROTO FRAME STOP MARK NONE NEWTRUE NEWFALSE BININT BININT1 BININT2 LONG1 SHORT_BINUNICODE
     BINUNICODE GLOBAL STACK_GLOBAL NEWOBJ REDUCE MEMOIZE BINGET LONG_BINGET BINPUT LONG_BINPUT
@@ -116,12 +120,16 @@ class DCPDirectory(OpenFiles):
             stored = {_index(key.state): e.state for key, e in root["storage_data"].items()}
             paths = root.get("planner_data") or {}
             for name, each in root["state_dict_metadata"].items():
-                path = paths.get(name, ())
+                path: Any = paths[name] if paths else ()
+                if path and ".".join(map(str, path)) != name:
+                    raise ValueError(f"has other keys for {name!r} than its name")
                 self._roots[name] = path[0] if len(path) > 1 else ""
                 self._add(name, each, stored)
-        ends = dict[str, int]()
-        for piece in (piece for own in self._pieces.values() for piece in own):
-            ends[piece.file] = max(ends.get(piece.file, 0), piece.offset + piece.length)
+            places = sorted((e.file, e.offset, e.length) for o in self._pieces.values() for e in o)
+            for (own, first, length), (other, second, _) in pairwise(places):
+                if own == other and second < first + length:
+                    raise ValueError(f"names some bytes of {own} twice")
+        ends = {name: offset + length for name, offset, length in places}
         for name, end in ends.items():
             with reading(directory, name):
                 if (size := size_of(directory / name)) < end:
@@ -139,7 +147,7 @@ class DCPDirectory(OpenFiles):
             if any(a + b > c for a, b, c in zip(begin, sizes, shape, strict=True)):
                 raise ValueError(f"has a piece outside of {name!r}")
             pieces.append(_piece(stored[_index({"fqn": name, "offset": begin})], begin, sizes))
-        if sum(prod(each.shape) for each in pieces) != prod(shape):
+        if not _covers_once(shape, pieces):
             raise ValueError(f"has pieces that are not the whole of {name!r}")
         self._pieces[name] = pieces
         self.tensors[name] = StoredTensor(TensorInfo(dtype, shape), self, "", name)
@@ -192,6 +200,22 @@ class DCPDirectory(OpenFiles):
                     raise ValueError(f"is damaged: {damaged} has another checksum")
             content.seek(0)
             return torch.load(content, map_location="cpu", weights_only=True)
+
+
+def _covers_once(shape: tuple[int, ...], pieces: Sequence[_Piece]) -> bool:
+    """True if each number of a tensor is in one of the pieces, and in no other.
+
+    Corners, counted with signs that alternate, cancel where pieces meet; those of the whole stay.
+    """
+    cut = [d for d, size in enumerate(shape) if any(each.shape[d] != size for each in pieces)]
+    if not prod(shape) or len(cut) > MOST_CUT:
+        return not prod(shape)
+    corners, whole = Counter[tuple[int, ...]](), ((0,) * len(shape), shape)
+    for sign, begin, sizes in [(-1, *whole), *((1, each.begin, each.shape) for each in pieces)]:
+        for ends in product((0, 1), repeat=len(cut)):
+            place = tuple(begin[d] + end * sizes[d] for d, end in zip(cut, ends, strict=True))
+            corners[place] += sign * (-1) ** sum(ends)
+    return not any(corners.values())
 
 
 def qualified(parameters: Mapping[str, Mapping[str, int]]) -> dict[str, int]:

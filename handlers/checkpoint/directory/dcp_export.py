@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
@@ -16,7 +17,10 @@ from .dcp_directory import qualified
 def write_dcp(content: Any, directory: Path) -> None:
     """Write the content to a new directory, without a process group."""
     with warnings.catch_warnings(action="ignore"):  # one says that this process writes alone
-        save(content, storage_writer=FileSystemWriter(directory), no_dist=True)
+        try:
+            save(content, storage_writer=FileSystemWriter(directory), no_dist=True)
+        except CheckpointException as error:  # no `Exception`, and its text is a page
+            raise next(cause for cause, _ in error.failures.values()) from None
 
 
 def by_names(name: str, state: Any, parameters: Mapping[str, Mapping[str, int]]) -> dict[str, Any]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 
@@ -43,22 +47,46 @@ def load_dcp(directory: str | Path, objects: Mapping[str, Module | Optimizer]) -
         order = sorted(objects, key=lambda key: isinstance(objects[key], Optimizer))
         for key in order:
             own, names = objects[key], saved.names(key)
-            try:
+            with _refusing(key, directory):
                 if isinstance(own, Module):
                     states[key] = _weights(saved, names, own)
                 else:
                     states[key] = _state(saved, names, own, objects)
-            except ValueError as error:
-                if isinstance(error, BrokenCheckpoint):
-                    raise
-                raise ValueError(f"{key!r} cannot be loaded from {directory}: {error}") from error
-    with ranks.on_all_ranks(f"load {directory}"):
-        for key in reversed(order):
-            own = objects[key]
-            if isinstance(own, Module):
-                load_weights(own, states[key])
-            else:
-                own.load_state_dict(states[key])
+    _load(directory, {key: objects[key] for key in reversed(order)}, states)
+
+
+@contextmanager
+def _refusing(key: str, directory: str | Path) -> Generator[None]:
+    try:
+        yield
+    except (BrokenCheckpoint, MemoryError, OSError):
+        raise
+    except Exception as error:
+        said = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+        raise ValueError(f"{key!r} cannot be loaded from {directory}: {said}") from error
+
+
+def _load(directory: str | Path, objects: Mapping[str, Any], states: Mapping[str, Any]) -> None:
+    """Load the states; if an object refuses its own, all objects become what they were."""
+    modules = {key: own for key, own in objects.items() if isinstance(own, Module)}
+    # A tensor of the right form fits. Of other values, their module says so as it takes them.
+    odd = any(not isinstance(e, StoredTensor) for key in modules for e in states[key].values())
+    before = {key: deepcopy(weights(own)) for key, own in modules.items() if odd}
+    attributes = {key: dict(vars(own)) for key, own in objects.items() if key not in modules}
+    try:
+        with ranks.on_all_ranks(f"load {directory}"):
+            for key, own in objects.items():
+                with _refusing(key, directory):
+                    if isinstance(own, Module):
+                        load_weights(own, states[key])
+                    else:
+                        own.load_state_dict(states[key])
+    except BaseException:
+        for key, kept in attributes.items():  # torch replaces what it changes
+            vars(objects[key]).update(kept)
+        for key, kept in before.items():
+            load_weights(modules[key], kept)
+        raise
 
 
 def _weights(saved: DCPDirectory, names: Mapping[str, str], module: Module) -> dict[str, Any]:
@@ -106,19 +134,58 @@ def _state(
         new = each[0] if each else {**group, "params": indices}
         if group.keys() - new.keys() and new.keys() - group.keys():
             raise ValueError(f"another kind of optimizer was saved, with {few(sorted(new))}")
+        both = [key for key in group if key != "params" and None not in (group[key], new.get(key))]
+        _compare({key: new[key] for key in both}, {key: group[key] for key in both})
         groups.append({**group, **new})
-    likes = Targets({"x": own})
-
-    def value(place: str, full: str) -> Any:
-        if full not in saved.tensors:
-            return saved.value(full)
-        return likes.of("x", {place: saved.tensors[full]})[place].read()
-
-    state = {
-        (at := places[name]): {w: value(f"x.state.{at}.{w}", full) for w, full in each.items()}
-        for name, each in states.items()
-    }
+    likes, kept, state = Targets({"x": own}), _kept_by(own, groups), dict[int, Any]()
+    for name, fulls in states.items():
+        state[at := places[name]] = {
+            what: saved.tensors.get(full) or saved.value(full) for what, full in fulls.items()
+        }
+        _compare(state[at], kept.get(at, state[at]), f"of the states of {name!r}, ")
+        for what, stored in state[at].items():
+            if isinstance(stored, StoredTensor):
+                place = f"x.state.{at}.{what}"
+                state[at][what] = likes.of("x", {place: stored})[place].read()
     return {"state": state, "param_groups": groups}
+
+
+def _kept_by(own: Optimizer, groups: list[dict[str, Any]]) -> dict[int, Any]:
+    """By index: the states that an optimizer of torch has of a parameter, with these settings.
+
+    A copy makes a step with parameters that have no memory. Other classes are not tried.
+    """
+    if not type(own).step.__module__.startswith("torch.optim."):
+        return {}
+    params = [each for group in own.param_groups for each in group["params"]]
+    twins = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in params]
+    for each in twins:
+        each.grad = torch.empty_like(each)
+    memo = dict(zip(map(id, params), twins, strict=True))
+    copy = deepcopy(own, {**memo, id(own.state): defaultdict(dict)})
+    for group in groups:
+        plain = dict.fromkeys(group.keys() & {"capturable", "foreach", "fused"}, False)
+        copy.param_groups = [{**group, **plain, "params": [twins[n] for n in group["params"]]}]
+        with suppress(Exception):  # a step that asks for a number has made its states by then
+            copy.step()
+    return {number: copy.state[each] for number, each in enumerate(twins) if each in copy.state}
+
+
+def _compare(given: Mapping[str, Any], own: Mapping[str, Any], place: str = "") -> None:
+    """Compare what kinds of values there are; torch leaves out what is None."""
+    has, needed = ({k: _kind(v) for k, v in e.items() if v is not None} for e in (given, own))
+    for key in sorted(has | needed):
+        if has.get(key) != needed.get(key):
+            one, other = (each.get(key, "missing") for each in (has, needed))
+            raise ValueError(f"{place}{key!r} is {one} there, and {other} in the optimizer")
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"({', '.join(map(_kind, value))})"
+    if isinstance(value, int | float) or getattr(value, "shape", None) == ():
+        return "a number"
+    return _form(value) if hasattr(value, "shape") else f"a {type(value).__name__}"
 
 
 def _by_owner(names: Mapping[str, str], kind: str) -> dict[str, dict[str, str]]:

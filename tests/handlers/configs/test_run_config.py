@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import parts_of_digits
@@ -474,6 +475,50 @@ def test_a_trial_of_no_batches_is_a_wrong_command_line(path, capsys, count):
     assert not Path("a").exists()
 
 
+RUN = 'run: {data: "${data.train}", max_epochs: 3}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("lr: 0.01", 'lr: "${seed"', "line 4: no viable alternative at input '${seed'"),
+        ("lr: 0.01", "lr: ${lr}", "line 4: Recursive interpolation detected"),
+        ("lr: 0.01", "lr: " + "[" * 3000 + "]" * 3000, ": it is nested too deeply, or includes"),
+        ("lr: 0.01", "lr: &a [*a]", ": it is nested too deeply, or includes itself"),
+        ("lr: 0.01", "lr: 1\ndefaults: [config, _self_]", ": it is nested too deeply, or includes"),
+        ("lr: 0.01", "lr: 1\ndefaults: 3", ": Invalid defaults list in 'config'"),
+        ("lr: 0.01", "lr: 1\nnull: 3", ": Incompatible key type 'NoneType'"),
+        ("lr: 0.01", "lr: 1\nseed: 3", "found duplicate key seed"),
+        ("lr: 0.01", "lr:\n\t- 1", "found character '\\t' that cannot start any token"),
+        (RUN, "run: [1, 2]", "run: needs names and values, and not [1, 2]"),
+        (RUN, "run: text", "run: needs names and values, and not 'text'"),
+        (RUN, "run:", ": lacks run; a run needs directory, engine, run"),
+        (RUN, "run: ???", "Missing mandatory value: run"),
+        (RUN, "run: {data: [], 1: 2}", "run: engine.run has no argument '1'"),
+        (RUN, "run: {data: [], max_epochs: many}", "run.max_epochs: needs a whole number, and not"),
+        (RUN, "run: {data: [], max_steps: -1}", "run.max_steps: needs a whole number, and not -1"),
+        ("seed: 3", "seed: many", "line 3: seed: seed_everything('many'): needs a whole number"),
+        ("directory: ???", "directory: [a]", "line 2: directory: needs a path, and not ['a']"),
+        ("{_target_: parts_of_digits.network, hidden: 16}", "{_target_: math.pi}",
+         "model._target_: math.pi cannot be called"),
+        ("  clip:", "  odd: {_target_: builtins.dict}\n  clip:", "handlers.odd: gives a dict, and"),
+        (CONFIG, "", ": lacks directory, engine, run"),
+        (CONFIG, "- 1", ": primary config 'config' must be a DictConfig, got ListConfig"),
+    ],
+)  # fmt: skip
+def test_a_config_of_any_other_form_is_one_line_with_the_reason(path, capsys, old, new, said):
+    assert old in CONFIG
+    path.write_text(CONFIG.replace("directory: ???", "directory: a").replace(
+        old.replace("directory: ???", "directory: a"), new))  # fmt: skip
+    if old == CONFIG:
+        path.write_text(new)
+    assert main(["run", str(path), *["--max-batches", "2"] * (old == RUN)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("camshaft: ")
+    assert said in line
+    assert not Path("a").exists()
+
+
 def test_a_second_start_with_other_settings_says_which_before_it_goes_on(path, caplog):
     run_config(path, ["directory=a", *LITTLE])
     assert "other settings" not in caplog.text
@@ -489,6 +534,17 @@ def test_a_second_start_with_other_settings_says_which_before_it_goes_on(path, c
         "handlers.clip.max_norm: 1.0 -> nothing, seed: 3 -> 4 (its random numbers go on from the "
         "checkpoint). For a new run, choose another directory"
     )
+
+
+def test_of_the_arguments_of_run_only_limits_may_be_others_at_the_next_start(path, caplog):
+    run_config(path, ["directory=a", *LITTLE, "++run.epoch_length=4"])
+    longer = ["directory=a", "~handlers.rate", "++run.epoch_length=4", "run.max_epochs=2"]
+    run_config(path, [*longer, "++run.max_steps=90"])
+    assert "other settings" not in caplog.text
+    with suppress(ValueError):  # other data in mid-epoch is refused after this warning
+        run_config(path, [*longer, "run.epoch_length=5", "run.data='${data.validation}'"])
+    (warning,) = (each for each in caplog.messages if "other settings" in each)
+    assert "run.data: ${data.train} -> ${data.validation}, run.epoch_length: 4 -> 5. For" in warning
 
 
 def test_a_resolved_config_that_is_damaged_does_not_stop_the_run(path, caplog):

@@ -1,6 +1,10 @@
 """`camshaft prove` tells scripts that resume exactly from those that do not, and why."""
 
+import sys
+
 import pytest
+
+from camshaft.handlers.prove.trial import with_camshaft
 
 SCRIPT = """
 import os, random, sys, time
@@ -190,3 +194,55 @@ def test_what_a_kill_loses_is_named_wherever_it_is(proof, text, named):
     code, told = proof(text)
     assert (code, told["verdict"]) == (1, "differs"), told
     assert named in told["causes"][0]
+
+
+SAMPLED = """
+import random
+from torch import nn
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from camshaft import Events, supervised
+from camshaft.handlers import Checkpoint
+
+
+class Buckets:
+    def __init__(self):
+        self.bins = [[2 * i, 2 * i + 1] for i in range(6)]
+
+    def __len__(self):
+        return 6
+
+    def __iter__(self):
+        yield from self.bins
+
+
+torch.manual_seed(0)
+random.seed(0)
+sampler, model = Buckets(), nn.Linear(1, 1)
+engine = supervised(model, torch.optim.SGD(model.parameters(), 0.01), nn.functional.mse_loss)
+engine.add(Checkpoint("run", resume=True, when=Events.ITERATION_COMPLETED(every=2)))
+engine.on(Events.EPOCH_COMPLETED)(lambda state: random.shuffle(sampler.bins))
+data = TensorDataset(torch.arange(12.0)[:, None], torch.ones(12, 1))
+engine.run(DataLoader(data, batch_sampler=sampler), max_epochs=4)
+"""
+
+
+def test_a_sampler_whose_order_is_lost_is_named_with_what_works(proof):
+    code, told = proof(SAMPLED, kills=3)
+    assert (code, told["verdict"]) == (1, "differs"), told
+    assert told["causes"][0].startswith("the order of Buckets: a resume draws")
+    assert "Buckets.state_dict() that gives what it had when the epoch began" in told["causes"][0]
+
+
+def test_a_python_without_camshaft_is_replaced_by_the_one_that_runs(tmp_path, monkeypatch):
+    other = tmp_path / "bin" / "python"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    monkeypatch.setenv("PATH", str(other.parent))
+    assert with_camshaft(["python", "train.py"]) == [sys.executable, "train.py"]
+    assert with_camshaft(["python3", "-m", "train"]) == [sys.executable, "-m", "train"]
+    assert with_camshaft([str(other), "train.py"]) == [str(other), "train.py"]
+    assert with_camshaft(["./train.sh"]) == ["./train.sh"]
+    other.write_text("#!/bin/sh\nexit 0\n")
+    assert with_camshaft(["python", "train.py"]) == ["python", "train.py"]

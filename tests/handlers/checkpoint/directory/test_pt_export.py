@@ -196,16 +196,28 @@ def test_what_was_not_made_by_us_is_told_by_its_type():
         portable({"layer": nn.Linear(1, 1)}, "model")
 
 
-def _export_with_little_space(saved, file, limit, pipe):
+def _export_with_little_space(saved, file, limit, pipe, **options):
     import signal
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        saved.export(file)
+        saved.export(file, **options)
         pipe.send("")
     except OSError as error:
         pipe.send(str(error))
+
+
+def said_with_little_space(saved, file, limit, **options):
+    receive, send = get_context("fork").Pipe(duplex=False)
+    child = get_context("fork").Process(
+        target=_export_with_little_space, args=(saved, file, limit, send), kwargs=options
+    )
+    child.start()
+    send.close()
+    message = receive.recv()
+    child.join()
+    return message
 
 
 @pytest.mark.parametrize("limit", [0, 1000, 20_000])
@@ -217,14 +229,19 @@ def test_an_export_that_fails_in_the_middle_leaves_what_was_there(tmp_path, limi
     ).export(file)
     before = file.read_bytes()
     saved = saved_with(tmp_path, own={"large": torch.ones(50_000)})
-    receive, send = get_context("fork").Pipe(duplex=False)
-    child = get_context("fork").Process(
-        target=_export_with_little_space, args=(saved, file, limit, send)
-    )
-    child.start()
-    message = receive.recv()
-    child.join()
+    message = said_with_little_space(saved, file, limit)
     assert message.startswith(f"could not write {file}: ")
     assert message.endswith("Nothing of it is left")
     assert [path.name for path in file.parent.iterdir()] == ["run.pt"]
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize("limit", [0, 20_000])
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_directory_that_does_not_fit_on_the_disk_is_a_line_and_nothing_is_left(tmp_path, limit):
+    saved, place = saved_with(tmp_path, own={"large": torch.ones(50_000)}), tmp_path / "out" / "dcp"
+    message = said_with_little_space(saved, place, limit, format="dcp")
+    assert message.startswith(f"could not write {place}: ")
+    assert message.endswith("Nothing of it is left")
+    assert "\n" not in message
+    assert [*place.parent.iterdir()] == []

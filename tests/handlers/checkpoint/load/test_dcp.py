@@ -2,12 +2,13 @@
 
 import os
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from torch import nn
-from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
 from torch.nn.functional import mse_loss
 
@@ -310,3 +311,202 @@ def test_the_values_in_files_are_read_without_running_anything(folder, monkeypat
     (path / ".metadata").write_bytes(pickle.dumps(content))
     assert file.name in refused(path)
     assert not os.path.exists("made-by-a-pickle")
+
+
+def rewritten(folder, act, kind=torch.optim.AdamW):
+    """A directory whose saved states and settings of the optimizer were changed by `act`."""
+    trained(*(pair := made(kind=kind)))
+    own, state = get_state_dict(*pair)
+    act(state)
+    dcp.save({"model": own, "optim": state}, checkpoint_id=folder, no_dist=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("step", None, r"of the states of '0.weight', 'step' is missing there, and a number in"),
+        ("step", "x", r"'step' is a str there, and a number in the optimizer"),
+        ("step", torch.ones(3), r"'step' is float32 \[3\] there, and a number"),
+        ("exp_avg", torch.ones(3, 4), r"'exp_avg' is float32 \[3, 4\] there, and float32 \[4, 3\]"),
+        ("exp_avg", torch.ones(4, 3).double(), r"is float64 \[4, 3\] there, and float32"),
+        ("exp_avg", 1.0, r"'exp_avg' is a number there"),
+        ("exp_bvg", torch.ones(4, 3), r"'exp_bvg' is float32 \[4, 3\] there, and missing in"),
+    ],
+)
+def test_a_state_that_the_optimizer_does_not_have_of_a_parameter_is_refused(
+    tmp_path, name, value, said
+):
+    def act(state):
+        state["state"]["0.weight"][name] = value
+        if value is None:
+            del state["state"]["0.weight"][name]
+
+    with pytest.raises(ValueError, match=said):
+        raise ValueError(refused(rewritten(tmp_path, act), ValueError))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("lr", "fast", "'lr' is a str there, and a number in the optimizer"),
+        ("betas", (0.9, "x"), r"'betas' is \(a number, a str\) there, and \(a number, a number\)"),
+        ("betas", 0.9, r"'betas' is a number there"),
+    ],
+)
+def test_a_setting_of_another_kind_is_refused(tmp_path, name, value, said):
+    def act(state):
+        state["param_groups"][0][name] = value
+
+    with pytest.raises(ValueError, match=said):
+        raise ValueError(refused(rewritten(tmp_path, act), ValueError))
+
+
+OF_TORCH = {
+    "ASGD": {},
+    "Adafactor": {},
+    "Adam": {"amsgrad": True},
+    "SGD": {"momentum": 0.9, "nesterov": True},
+    "Adadelta": {},
+    "Adamax": {},
+    "NAdam": {},
+    "RAdam": {},
+    "RMSprop": {"centered": True, "momentum": 0.9},
+    "Rprop": {},
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=[pytest.mark.slow] * (at > 3)) for at, n in enumerate(OF_TORCH)],
+)
+def test_states_of_the_optimizers_of_torch_are_loaded_and_other_names_are_refused(tmp_path, name):
+    def kind(parameters, lr):
+        return getattr(torch.optim, name)(parameters, lr=lr, **OF_TORCH[name])
+
+    trained(*(pair := made(kind=kind)))
+    own, state = get_state_dict(*pair)
+    dcp.save({"model": own, "optim": state}, checkpoint_id=tmp_path / "right", no_dist=True)
+    other = made(1, kind)
+    load_dcp(tmp_path / "right", dict(zip(("model", "optim"), other, strict=True)))
+    equal(pair, other)
+    states = state["state"]["1.bias"]
+    states["other"] = states.popitem()[1]
+    dcp.save({"model": own, "optim": state}, checkpoint_id=tmp_path / "wrong", no_dist=True)
+    another, same = made(1, kind), made(1, kind)
+    with pytest.raises(ValueError, match=r"of the states of '1.bias', '.*' is .* there, and"):
+        load_dcp(tmp_path / "wrong", dict(zip(("model", "optim"), another, strict=True)))
+    equal(another, same)
+
+
+def test_settings_of_the_directory_decide_which_states_there_are(tmp_path):
+    def with_momentum(parameters, lr):
+        return torch.optim.SGD(parameters, lr, momentum=0.9)
+
+    trained(*(pair := made(kind=with_momentum)))
+    write(tmp_path / "dcp", *pair)
+    other = made(1, torch.optim.SGD)
+    load_dcp(tmp_path / "dcp", dict(zip(("model", "optim"), other, strict=True)))
+    equal(pair, other)
+
+
+class Refuses(torch.optim.SGD):
+    """An optimizer of the script's, which refuses a state after it has taken it."""
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        if self.param_groups[0]["lr"] == 0.1:
+            raise KeyError("factor")
+
+
+class Counts(nn.Linear):
+    """A layer with a state of its own, which takes even numbers only."""
+
+    calls = 2
+
+    def get_extra_state(self):
+        return self.calls
+
+    def set_extra_state(self, calls):
+        if calls % 2:
+            raise RuntimeError("an odd number")
+        self.calls = calls
+
+
+def test_what_an_object_refuses_as_it_is_loaded_changes_nothing(tmp_path):
+    def both(seed, lr=0.1):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(3, 2), Counts(2, 2))
+        return model, torch.optim.AdamW(model.parameters(), lr), Refuses(model.parameters(), lr)
+
+    def save(name):
+        trained(*pair[:2])
+        (own, first), (_, second) = (get_state_dict(pair[0], each) for each in pair[1:])
+        content = {"model": own, "first": first, "second": second}
+        dcp.save(content, checkpoint_id=tmp_path / name, no_dist=True)
+
+    pair = both(0)
+    save("even")
+    pair[0][1].calls = 3
+    save("odd")
+    other, same = both(1, 0.5), both(1, 0.5)
+    keys = ("model", "first", "second")
+    with pytest.raises(ValueError, match="'second' cannot be loaded from .*even: KeyError: 'fact"):
+        load_dcp(tmp_path / "even", dict(zip(keys, other, strict=True)))
+    equal(other[1:], same[1:])
+    assert_same(other[0], same[0])
+    with pytest.raises(ValueError, match="'model' cannot be loaded from .*odd: .*: an odd number"):
+        load_dcp(tmp_path / "odd", dict(zip(keys[:2], other, strict=False)))
+    equal(other[1:], same[1:])
+    assert_same(other[0], same[0])
+
+
+def assert_same(one, other):
+    assert one[1].calls == other[1].calls
+    assert all(map(torch.equal, one.parameters(), other.parameters()))
+
+
+def test_a_flipped_bit_in_a_name_is_found(folder):
+    path, _ = folder
+    metadata = path / ".metadata"
+    raw = metadata.read_bytes()
+    for name in (b"0.weight.exp_avg_sq", b"exp_avg_sq\x94", b"0.weight.lr", b"param_groups\x94"):
+        if name in raw:
+            changed = bytearray(raw)
+            changed[raw.index(name) + 9] ^= 1
+            metadata.write_bytes(changed)
+            assert ".metadata has other keys for " in refused(path)
+
+
+def test_pieces_that_do_not_cover_a_tensor_once_are_refused(metadata):
+    def pieces(*chunks):
+        def act(content):
+            own = content.state_dict_metadata["model.0.weight"]
+            own.chunks = [ChunkStorageMetadata(torch.Size(a), torch.Size(b)) for a, b in chunks]
+            stored = content.storage_data[MetadataIndex("model.0.weight", [0, 0])]
+            for place, (begin, _) in enumerate(chunks):
+                index = MetadataIndex("model.0.weight", torch.Size(begin))
+                content.storage_data[index] = replace(
+                    stored, offset=2**40 + place, length=1, relative_path="other"
+                )
+
+        return act
+
+    whole = "pieces that are not the whole of 'model.0.weight'"
+    upper, lower = ((0, 0), (2, 3)), ((2, 0), (2, 3))
+    assert whole in metadata(pieces(upper, upper))
+    assert whole in metadata(pieces(upper, ((1, 0), (2, 3))))  # row 1 twice, row 3 never
+    assert whole in metadata(pieces(((0, 0), (4, 2)), ((0, 1), (4, 1))))
+    assert whole in metadata(pieces(((0, 0), (2, 2)), ((2, 0), (2, 2)), ((0, 2), (2, 2 - 1))))
+    assert whole not in metadata(pieces(upper, lower))
+    corner = ((0, 0), (3, 2)), ((0, 2), (3, 1)), ((3, 0), (1, 3)), ((4, 0), (0, 3))
+    assert whole not in metadata(pieces(*corner))
+
+
+def test_bytes_that_are_named_twice_are_refused(metadata):
+    def act(content):
+        one, other = (MetadataIndex(f"optim.state.0.weight.{n}", [0, 0])
+                      for n in ("exp_avg", "exp_avg_sq"))  # fmt: skip
+        content.storage_data[one].offset = content.storage_data[other].offset
+
+    assert "names some bytes of __0_0.distcp twice" in metadata(act)
