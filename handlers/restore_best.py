@@ -103,7 +103,7 @@ class RestoreBest:
         if value is not None and is_better(value, record.best, self.mode):
             record.best = value
             reshard(fully_sharded(objects.values()))
-            put(objects[self.name], objects[self.weights or self.object])
+            objects[self.name] = put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:
         """Put the best weights into the model, if the run is over."""

@@ -12,6 +12,10 @@ from .known import generators_in as generators_in
 from .known import hooks_of as hooks_of
 from .known import is_module as is_module
 from .known import modules_of as modules_of
+from .places import Buffers as Buffers
+from .places import Parts as Parts
+from .places import Place as Place
+from .places import tensor_at as tensor_at
 from .prepared import moves as moves
 from .prepared import optimizers_in as optimizers_in
 from .prepared import plain_optimizer as plain_optimizer
@@ -37,12 +41,15 @@ from .tensors import norm as norm
 from .tensors import norm_of_each as norm_of_each
 from .tensors import norms as norms
 from .weights import TWIN as TWIN
-from .weights import buffers_in_training as buffers_in_training
 from .weights import exchange as exchange
+from .weights import fits as fits
+from .weights import in_training as in_training
 from .weights import is_copy as is_copy
 from .weights import lend as lend
 from .weights import pairs_of as pairs_of
 from .weights import put as put
+from .weights import renewed as renewed
+from .weights import set_at as set_at
 from .weights import twin as twin
 from .weights import weights_of as weights_of
 from .wrappers import HIDDEN as HIDDEN

@@ -149,7 +149,6 @@ def supervised(
         split=None if split is None else Split.of(split, update),
         compiled=None if options is None else CompiledForward(options),
         takes_batch=is_given_batch,
-        is_sharded=are_spread(model.parameters()),
     )
     train, evaluate = step.train, step.evaluate
     if options is not None:

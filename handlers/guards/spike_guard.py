@@ -4,18 +4,27 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import are_spread, optimizers_in, unwrap, weights_of
+from ...engine.modules import (
+    are_spread,
+    fits,
+    optimizers_in,
+    pairs_of,
+    set_at,
+    tensor_at,
+    unwrap,
+)
 from ...engine.state import as_float
 from ...engine.update import are_alike, parameters_of, ready_gradients
 
@@ -149,7 +158,14 @@ class SpikeGuard:
         if judged.must_go_back:
             judged.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
-            logger.warning("SpikeGuard: the weights go back to those of step %d", step)
+            if step is not None:
+                logger.warning("SpikeGuard: the weights go back to those of step %d", step)
+                return
+            logger.warning(
+                "SpikeGuard: the parameters have other shapes than in both copies, so the weights "
+                "stay as they are, and later spikes go back to them"
+            )
+            self.copy(state)
 
     def _norm(self, state: State[Any, Any]) -> float:
         """The norm of the gradients, which is the same on all ranks."""
@@ -242,7 +258,7 @@ class Rewind:
         copy: dict[str, Any] = {
             "step": step,
             "modules": {
-                name: {key: _to_host(each) for key, each in weights_of(module).items()}
+                name: {key: each if each is None else _to_host(each) for key, each in _now(module)}
                 for name, module in modules.items()
             },
             "optimizers": {
@@ -253,14 +269,20 @@ class Rewind:
         self.copies = [*self.copies[-1:], copy]
 
     @torch.no_grad()
-    def put_back(self, objects: Mapping[str, Any]) -> int:
-        """Put the earlier copy back and drop the later one; return the step of the copy."""
-        copy = self.copies[0]
-        self.copies = [copy]
+    def put_back(self, objects: Mapping[str, Any]) -> int | None:
+        """Put the earlier copy back and drop the later one; return the step of the copy.
+
+        A copy whose parameters have other shapes is dropped; without another it returns None.
+        """
         optimizers, modules = _trained(objects)
+        self.copies = [each for each in self.copies if _fits(each["modules"], modules)][:1]
+        if not self.copies:
+            return None
+        (copy,) = self.copies
         for name, module in modules.items():
-            for key, tensor in weights_of(module).items():
-                tensor.data.copy_(copy["modules"][name][key])
+            kept, device = copy["modules"][name], next(module.parameters()).device
+            for key, (place, _) in pairs_of(module, module).items():
+                set_at(place, kept[key], device)
         for name, optimizer in optimizers.items():
             # Cloned, because an optimizer takes tensors over and then changes them.
             state = tree_map_only(Tensor, Tensor.clone, copy["optimizers"][name])
@@ -287,6 +309,23 @@ def _trained(objects: Mapping[str, Any]) -> tuple[dict[str, Optimizer], dict[str
         if isinstance(each, Module) and any(id(own) in trained for own in each.parameters())
     }
     return optimizers, modules
+
+
+def _now(module: Module) -> Iterator[tuple[str, Any]]:
+    """The weights of a module, without those that have no shape yet."""
+    for name, (place, _) in pairs_of(module, module).items():
+        if not is_lazy(found := tensor_at(place)):
+            yield name, found
+
+
+def _fits(kept: Mapping[str, Mapping[str, Any]], modules: Mapping[str, Module]) -> bool:
+    """True if a copy has the same parameters; buffers may have had any shape."""
+    now = {name: dict(_now(module)) for name, module in modules.items()}
+    return kept.keys() == now.keys() and all(
+        kept[name].keys() == weights.keys()
+        and all(fits(kept[name][key], w) for key, w in weights.items() if isinstance(w, Parameter))
+        for name, weights in now.items()
+    )
 
 
 def _to_host(tensor: Tensor) -> Tensor:

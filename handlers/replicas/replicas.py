@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import buffers_in_training, generators_in, is_spread
+from ...engine.modules import generators_in, in_training, is_spread
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 from ..checkpoint import Checkpoint, put_run, run_as_bytes
@@ -213,12 +213,12 @@ class Replicas:
 
     def _result(self, state: State[Any, Any], shards: ShardedBatch) -> Result:
         replica = self._replica(state)
-        buffers = buffers_in_training(state.engine.objects.values())
+        used = in_training(state.engine.objects.values())
         for _ in range(MOST):
             try:
-                versions = [each._version for each in buffers]
+                versions = _versions(used)
                 result = replica.compute(shards)
-                if versions != [each._version for each in buffers]:
+                if versions != _versions(used):
                     raise RuntimeError(
                         "the forward pass changes buffers of the model, as batch norm does, which "
                         "then depend on who computes a shard. Take GroupNorm or LayerNorm with "
@@ -285,6 +285,11 @@ class Replicas:
                 "supervised() brings it; with a process function of your own, engine.add(update)"
             )
         return found
+
+
+def _versions(modules: list[Any]) -> list[tuple[int, int]]:
+    """Of each buffer: which tensor it is, and how often it was changed."""
+    return [(id(each), each._version) for module in modules for each in module.buffers()]
 
 
 def _too_often() -> RuntimeError:
