@@ -15,6 +15,7 @@ from .known import modules_of as modules_of
 from .places import Buffers as Buffers
 from .places import Parts as Parts
 from .places import Place as Place
+from .places import set_in_place as set_in_place
 from .places import tensor_at as tensor_at
 from .prepared import moves as moves
 from .prepared import optimizers_in as optimizers_in

@@ -25,8 +25,9 @@ def untouched(
 ) -> Generator[None]:
     """Put modules into evaluation mode and record no gradients, then restore everything.
 
-    Restored are each module's own `training` flag, the gradient mode, and every random number
-    generator, including those inside `data` and the objects.
+    Restored are each module's own `training` flag and buffers, the gradient mode, and every random
+    number generator, including those inside `data` and the objects. Where a buffer has another
+    shape, such as a table that has grown, so are the plain attributes of its module.
 
     Args:
         objects: The engine's objects, which are or hold modules.
@@ -38,6 +39,7 @@ def untouched(
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
+    buffers = _buffers(modules)
     named = generators_in(objects) if generators is None else generators
     rng = capture_generators(data, named)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
@@ -59,10 +61,21 @@ def untouched(
     else:
         restore_generators(rng, data, named)
     finally:
+        if buffers is not None:
+            buffers.put_back()
         for module, training in zip(modules, flags, strict=True):
             module.training = training
         if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
+
+
+def _buffers(modules: list[Any]) -> Any:
+    """Their buffers as they are, to be put back; None without modules, which needs no torch."""
+    if not modules:
+        return None
+    from .places import Buffers
+
+    return Buffers(modules)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
+from .tensors import local, moved
 from .wrappers import plain_names
 
 Place = tuple[dict[str, Any], str]
@@ -46,8 +47,7 @@ class Parts:
     """The modules inside of others, and whether they are the same and hold as many tensors."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
-        inside = {id(each): each for outer in modules for each in outer.modules()}
-        self.modules: list[Module] = [*inside.values()]
+        self.modules = [*{id(m): m for outer in modules for m in outer.modules()}.values()]
         self._children = [each._modules for each in self.modules]
         self._known = [dict(each) for each in self._children]
         self._holders = [held for m in self.modules for held in (m._parameters, m._buffers)]
@@ -59,9 +59,10 @@ class Parts:
 
 
 class Buffers:
-    """Buffers as they were at the last look: a later `put_back` undoes what a forward pass changed.
+    """Buffers as they are at a look, to be put back: those changed in place, and those assigned.
 
-    It may have changed them in place, assigned others, of another shape too, or registered some.
+    If one had another shape, as a table that a forward pass makes longer, plain attributes of its
+    module are put back with it, such as the table's length; but only to the first look.
 
     >>> norm = torch.nn.BatchNorm1d(1)
     >>> before = Buffers([norm])
@@ -75,60 +76,52 @@ class Buffers:
         self._outer = [*modules]
         self._begin()
         self.keep()
+        self._plain = [
+            {name: value for name, value in vars(each).items() if type(value) in PLAIN}
+            for each, _ in self._kept
+        ]
 
     def _begin(self) -> None:
         self._parts = Parts(self._outer)
-        self._kept: list[tuple[Module, dict[str, Any], dict[str, Any]]] = [
-            (each, {}, {}) for each in self._parts.modules if each._buffers
-        ]
+        self._kept = [(each, dict[str, Any]()) for each in self._parts.modules if each._buffers]
 
     @torch.no_grad()
     def keep(self, is_spoilt: Tensor | None = None) -> None:
         """Copy the buffers, but keep earlier copies where `is_spoilt`, which is on the device."""
+        self._plain: list[dict[str, Any]] = []
         if not self._parts.are_same():
             self._begin()
-        for module, copies, settings in self._kept:
-            is_new = False
+        for module, copies in self._kept:
             for name, now in module._buffers.items():
                 _, copy = copies.get(name, (None, None))
                 if now is None or is_lazy(now):
                     copies[name] = (now, None)
-                elif copy is None or copy.shape != now.shape or copy.dtype != now.dtype:
-                    if name not in copies or is_spoilt is None or not bool(is_spoilt):
-                        copies[name] = (now, now.detach().clone())
-                        is_new = True
-                else:
-                    value = now if is_spoilt is None else _where(is_spoilt, copy, now)
-                    copies[name] = (now, copy.copy_(value))
-            if is_new:
-                settings |= {n: v for n, v in vars(module).items() if type(v) in PLAIN}
+                elif copy is not None and (copy.shape, copy.dtype) == (now.shape, now.dtype):
+                    if is_spoilt is None:
+                        copy.copy_(now)
+                    else:
+                        copy.copy_(torch.where(moved(is_spoilt, copy.device), copy, now))
+                    copies[name] = (now, copy)
+                elif name not in copies or is_spoilt is None or not bool(is_spoilt):
+                    copies[name] = (now, now.detach().clone())
 
-    @torch.no_grad()
-    def put_back(self, *, settings: bool = False) -> None:
-        """Put them back as they were.
-
-        Args:
-            settings: True to put plain attributes of a module back if one of its buffers has
-                another shape, such as the length of a table that has grown.
-        """
-        known = {id(module): copies for module, copies, _ in self._kept}
-        for module in self._parts.modules:
-            copies = known.get(id(module), {})
-            for name in module._buffers.keys() - copies.keys():
-                del module._buffers[name]
-        for module, copies, plain in self._kept:
+    def put_back(self) -> None:
+        """Put them back as they were."""
+        for number, (module, copies) in enumerate(self._kept):
             for name, (before, copy) in copies.items():
-                now = module._buffers.get(name)
-                module._buffers[name] = before
-                if copy is None:
-                    continue
-                if settings and (now is None or now.shape != copy.shape):
-                    vars(module).update(plain)
-                if before.shape == copy.shape:
-                    before.data.copy_(copy)
-                else:  # resized in place
-                    before.data = copy.clone()
+                now, module._buffers[name] = module._buffers.get(name), before
+                if self._plain and getattr(now, "shape", None) != getattr(copy, "shape", None):
+                    vars(module).update(self._plain[number])
+                if copy is not None:
+                    set_in_place(before, copy)
 
 
-def _where(is_spoilt: Tensor, copy: Tensor, now: Tensor) -> Tensor:
-    return torch.where(is_spoilt.to(copy.device, non_blocking=True), copy, now)
+def set_in_place(into: Any, value: Tensor) -> None:
+    """Set a tensor, which stays the same object, to a value of any shape."""
+    # By .data, so that an earlier recorded graph stays valid for its backward pass.
+    if is_lazy(into):
+        into.materialize(value.shape)
+    if into.shape == value.shape:
+        local(into).data.copy_(local(value).data)
+    else:
+        into.data = value.detach().to(into, copy=True)

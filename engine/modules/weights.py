@@ -8,17 +8,16 @@ from contextlib import ExitStack, contextmanager
 from itertools import chain
 from typing import Any
 
-import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim.swa_utils import AveragedModel
 from torch.utils._pytree import tree_leaves
 
 from ..names import few
 from .known import modules_of
-from .places import Place, places_of, tensor_at
-from .sharded import fully_sharded, has_shards, is_alike, reshard, weights_alone
+from .places import Place, places_of, set_in_place, tensor_at
+from .sharded import as_in_a_copy, fully_sharded, has_shards, is_alike, reshard, weights_alone
 from .tensors import is_spread, local
 from .wrappers import unwrap
 
@@ -55,9 +54,8 @@ def twin(module: Module, device: str | None = None) -> Module:
             made = copy.deepcopy(inner, _not_copied_by_torch(inner)).to(device)
         except Exception as error:
             raise TypeError(
-                f"averages and best weights need a copy of the model, and copy.deepcopy of this "
-                f"{type(inner).__name__} raises {type(error).__name__}: {error}. Keep what cannot "
-                "be copied outside of the module, or give its class a __deepcopy__"
+                f"averages and best weights copy the model, and copy.deepcopy fails: {error}. Keep "
+                f"what cannot be copied out of the {type(inner).__name__}, or write a __deepcopy__"
             ) from error
         for tensor in weights_of(made).values():
             if not is_lazy(tensor):
@@ -90,7 +88,7 @@ def renewed(made: Module, module: Module) -> Module:
     new = twin(module, getattr(made, TWIN))
     for name, place in places_of(new).items():
         if name in own and fits(tensor_at(place), tensor_at(own[name])):
-            _copy(tensor_at(place), tensor_at(own[name]))
+            set_in_place(tensor_at(place), tensor_at(own[name]))
     return new
 
 
@@ -132,16 +130,14 @@ def pairs_of(first: Module, second: Module) -> dict[str, tuple[Place, Place]]:
     reshard(fully_sharded([one, other]))
     pairs, theirs = places_of(one), places_of(other)
     odd = sorted(pairs.keys() ^ theirs.keys())
-    # Tied tensors once; a tensor that is None may become one, and is not tied to others.
     found: dict[str, tuple[Place, Place]] = {}
     seen = set[tuple[int, int]]()
     for name in [name for name in pairs if name in theirs]:
-        tensors = tensor_at(pairs[name]), tensor_at(theirs[name])
-        key = (id(tensors[0]), id(tensors[1]))
-        if key not in seen:
-            found[name] = (pairs[name], theirs[name])
-        if tensors[0] is not None or tensors[1] is not None:
-            seen.add(key)
+        both = pairs[name], theirs[name]
+        ids = id(tensor_at(both[0])), id(tensor_at(both[1]))
+        if ids not in seen or id(None) in ids:  # tied tensors once
+            found[name] = both
+            seen.add(ids)
     if not (is_copy(first) or is_copy(second)):
         odd += [
             name for name, (a, b) in sorted(found.items()) if not fits(tensor_at(a), tensor_at(b))
@@ -208,19 +204,16 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
         held: dict[int, Tensor] = {}
         for mine, its in pairs_of(borrower, owner).values():
             one, other = tensor_at(mine), tensor_at(its)
-            if one is None or other is None or one.dtype == other.dtype:
-                moved = (one, other) if one is None or other is None else (other, one)
-                held |= {id(each): its for each, its in zip((one, other), moved, strict=True)}
-                undo.callback(_exchange, mine, its)
-                _exchange(mine, its)
-            else:
+            if one is not None and other is not None and one.dtype != other.dtype:
                 held[id(one)] = one.detach().clone()
                 undo.callback(set_at, mine, held[id(one)])
-                _copy(one, other)
+                set_in_place(one, other)
+            else:
+                held |= {id(one): other, id(other): one}
+                undo.callback(_exchange, mine, its)
+                _exchange(mine, its)
         for module, named in own.items():
-            lent[module] = {
-                name: held[id(each)] for name, each in named.items() if id(each) in held
-            }
+            lent[module] = {n: held[id(each)] for n, each in named.items() if id(each) in held}
             undo.callback(lent.pop, module)
         yield
 
@@ -231,28 +224,12 @@ def set_at(place: Place, value: Any, device: str | None = None) -> None:
     A value that has no shape yet changes nothing.
     """
     holder, name = place
-    if value is None or holder[name] is None:
-        if not is_lazy(value):
-            holder[name] = None if value is None else _detached(value, device)
+    if value is None:
+        holder[name] = None
+    elif holder[name] is not None and not is_lazy(value):
+        set_in_place(holder[name], value)
     elif not is_lazy(value):
-        _copy(holder[name], value)
-
-
-def _detached(value: Tensor, device: str | None) -> Tensor:
-    """A copy as a `twin` has it."""
-    is_small = value.is_floating_point() and value.element_size() < 4
-    made = value.detach().to(device, torch.float32 if is_small else value.dtype, copy=True)
-    return Parameter(made, requires_grad=False) if isinstance(value, Parameter) else made
-
-
-def _copy(into: Any, value: Tensor) -> None:
-    # By .data, so that an earlier recorded graph stays valid for its backward pass.
-    if is_lazy(into):
-        into.materialize(value.shape)
-    if into.shape == value.shape:
-        local(into).data.copy_(local(value).data)
-    else:
-        into.data = value.detach().to(into, copy=True)
+        holder[name] = as_in_a_copy(value, device)
 
 
 def _exchange(one: Place, other: Place) -> None:
@@ -261,8 +238,8 @@ def _exchange(one: Place, other: Place) -> None:
         mine[name], its[key] = its[key], mine[name]
     elif mine[name] is not its[key]:
         before = local(mine[name]).data.clone()
-        _copy(mine[name], its[key])
-        _copy(its[key], before)
+        set_in_place(mine[name], its[key])
+        set_in_place(its[key], before)
 
 
 def _named(module: Module) -> Iterable[tuple[str, Tensor]]:

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ..compiling import Compile, CompiledForward, explained, replays
 from ..engine import Engine
 from ..means import Weight
-from ..modules import are_spread, parallel_of, unwrap
+from ..modules import parallel_of, unwrap
 from ..outputs import Output
 from ..update import Given, Optimizers, Update, one_of
 from .batch import own_loss, pair_of, with_labels

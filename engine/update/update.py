@@ -33,6 +33,10 @@ GRADIENTS_READY = Events.GRADIENTS_READY
 STEP_SKIPPED = Events.STEP_SKIPPED
 
 
+class NoTraining(RuntimeError):
+    """An update in an evaluation."""
+
+
 class Update:
     """Turns losses into optimizer steps: `update(state, loss)` after each forward pass.
 
@@ -173,7 +177,7 @@ class Update:
                 none.
         """
         if not state.training:
-            raise RuntimeError(
+            raise NoTraining(
                 "an update was asked for in an evaluation; write `if state.training:` before it, "
                 "or give the engine a step of its own for that: Engine(..., evaluate=...)"
             )

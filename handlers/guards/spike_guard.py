@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
@@ -158,14 +158,12 @@ class SpikeGuard:
         if judged.must_go_back:
             judged.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
-            if step is not None:
-                logger.warning("SpikeGuard: the weights go back to those of step %d", step)
-                return
-            logger.warning(
-                "SpikeGuard: the parameters have other shapes than in both copies, so the weights "
-                "stay as they are, and later spikes go back to them"
-            )
-            self.copy(state)
+            if step is None:
+                self.copy(state)
+                what = "stay: parameters have other shapes than in the copy"
+            else:
+                what = f"go back to those of step {step}"
+            logger.warning("SpikeGuard: the weights %s", what)
 
     def _norm(self, state: State[Any, Any]) -> float:
         """The norm of the gradients, which is the same on all ranks."""
@@ -258,7 +256,7 @@ class Rewind:
         copy: dict[str, Any] = {
             "step": step,
             "modules": {
-                name: {key: each if each is None else _to_host(each) for key, each in _now(module)}
+                name: {k: w if w is None else _to_host(w) for k, w in _now(module).items()}
                 for name, module in modules.items()
             },
             "optimizers": {
@@ -272,17 +270,18 @@ class Rewind:
     def put_back(self, objects: Mapping[str, Any]) -> int | None:
         """Put the earlier copy back and drop the later one; return the step of the copy.
 
-        A copy whose parameters have other shapes is dropped; without another it returns None.
+        If parameters have other shapes by now, drop all copies and return None.
         """
+        copy = self.copies[0]
+        self.copies = [copy]
         optimizers, modules = _trained(objects)
-        self.copies = [each for each in self.copies if _fits(each["modules"], modules)][:1]
-        if not self.copies:
+        now = {name: _now(module) for name, module in modules.items()}
+        if not all(_fits(copy["modules"][name], weights) for name, weights in now.items()):
+            self.copies = []
             return None
-        (copy,) = self.copies
         for name, module in modules.items():
-            kept, device = copy["modules"][name], next(module.parameters()).device
             for key, (place, _) in pairs_of(module, module).items():
-                set_at(place, kept[key], device)
+                set_at(place, copy["modules"][name][key], next(module.parameters()).device)
         for name, optimizer in optimizers.items():
             # Cloned, because an optimizer takes tensors over and then changes them.
             state = tree_map_only(Tensor, Tensor.clone, copy["optimizers"][name])
@@ -311,20 +310,16 @@ def _trained(objects: Mapping[str, Any]) -> tuple[dict[str, Optimizer], dict[str
     return optimizers, modules
 
 
-def _now(module: Module) -> Iterator[tuple[str, Any]]:
+def _now(module: Module) -> dict[str, Any]:
     """The weights of a module, without those that have no shape yet."""
-    for name, (place, _) in pairs_of(module, module).items():
-        if not is_lazy(found := tensor_at(place)):
-            yield name, found
+    found = {name: tensor_at(place) for name, (place, _) in pairs_of(module, module).items()}
+    return {name: each for name, each in found.items() if not is_lazy(each)}
 
 
-def _fits(kept: Mapping[str, Mapping[str, Any]], modules: Mapping[str, Module]) -> bool:
+def _fits(kept: Mapping[str, Any], weights: Mapping[str, Any]) -> bool:
     """True if a copy has the same parameters; buffers may have had any shape."""
-    now = {name: dict(_now(module)) for name, module in modules.items()}
-    return kept.keys() == now.keys() and all(
-        kept[name].keys() == weights.keys()
-        and all(fits(kept[name][key], w) for key, w in weights.items() if isinstance(w, Parameter))
-        for name, weights in now.items()
+    return kept.keys() == weights.keys() and all(
+        fits(kept[key], w) for key, w in weights.items() if isinstance(w, Parameter)
     )
 
 

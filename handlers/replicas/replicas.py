@@ -214,11 +214,15 @@ class Replicas:
     def _result(self, state: State[Any, Any], shards: ShardedBatch) -> Result:
         replica = self._replica(state)
         used = in_training(state.engine.objects.values())
+
+        def versions() -> list[tuple[int, int]]:
+            return [(id(each), each._version) for module in used for each in module.buffers()]
+
         for _ in range(MOST):
             try:
-                versions = _versions(used)
+                before = versions()
                 result = replica.compute(shards)
-                if versions != _versions(used):
+                if before != versions():
                     raise RuntimeError(
                         "the forward pass changes buffers of the model, as batch norm does, which "
                         "then depend on who computes a shard. Take GroupNorm or LayerNorm with "
@@ -285,11 +289,6 @@ class Replicas:
                 "supervised() brings it; with a process function of your own, engine.add(update)"
             )
         return found
-
-
-def _versions(modules: list[Any]) -> list[tuple[int, int]]:
-    """Of each buffer: which tensor it is, and how often it was changed."""
-    return [(id(each), each._version) for module in modules for each in module.buffers()]
 
 
 def _too_often() -> RuntimeError:

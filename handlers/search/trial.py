@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 
 from ...engine import Engine, Events, Subscription
 from ...engine.checks import generators_of_run, script_functions
-from ...engine.modules import all_modules, optimizers_in, weights_of
+from ...engine.modules import all_modules, optimizers_in, set_in_place, weights_of
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 
@@ -89,13 +89,11 @@ def _check(engine: Engine[Any, Any], data: object) -> None:
             "the engine knows no module, so nothing could be put back after this trial; name it: "
             'Engine(..., objects={"model": model, "optimizer": optimizer})'
         )
-    weights = (
-        each for module in all_modules(engine.objects.values()) for each in module.parameters()
-    )
-    if any(map(is_lazy, weights)):
+    modules = all_modules(engine.objects.values())
+    if any(map(is_lazy, (each for module in modules for each in module.parameters(False)))):
         raise ValueError(
-            "the model has lazy layers, whose weights have no shape before the first batch, so this "
-            "trial could not put them back; call the model with a batch first: model(inputs)"
+            "the model has lazy layers, whose weights have no shape before the first batch, and "
+            "could not be put back; call the model with a batch first: model(inputs)"
         )
 
 
@@ -185,10 +183,7 @@ def _tensor(tensor: Tensor) -> Undo:
 
     def put_back() -> None:
         for each, copy in pairs:
-            if each.shape == copy.shape:
-                each.data.copy_(copy)
-            else:  # resized in place
-                each.data = copy.to(each.device)
+            set_in_place(each, copy)
         tensor.grad = gradient
         if tensor.requires_grad != is_wanted:
             tensor.requires_grad_(is_wanted)
