@@ -92,7 +92,13 @@ class ClipGradValue:
                     part.clamp_(-self.max_value, self.max_value)
             elif gradients.tensors:  # torch fails without gradients
                 clip = gradients.change_by(clip_grad_value_)
-                clip(parameters_of(gradients.optimizer), self.max_value)
+                try:
+                    clip(parameters_of(gradients.optimizer), self.max_value)
+                except NotImplementedError as error:
+                    raise TypeError(
+                        "ClipGradValue cannot cut these gradients, such as complex ones, of which "
+                        f"none is larger than another: {error}. Take ClipGradNorm"
+                    ) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,9 @@ from .known import hooks_of as hooks_of
 from .known import is_module as is_module
 from .known import modules_of as modules_of
 from .places import Buffers as Buffers
-from .places import Parts as Parts
+from .places import ModuleTree as ModuleTree
 from .places import Place as Place
+from .places import places_of as places_of
 from .places import set_in_place as set_in_place
 from .places import tensor_at as tensor_at
 from .prepared import moves as moves

@@ -26,8 +26,8 @@ def untouched(
     """Put modules into evaluation mode and record no gradients, then restore everything.
 
     Restored are each module's own `training` flag and buffers, the gradient mode, and every random
-    number generator, including those inside `data` and the objects. Where a buffer has another
-    shape, such as a table that has grown, so are the plain attributes of its module.
+    number generator, including those inside `data` and the objects; with a buffer that was assigned
+    anew, such as a longer table, also plain attributes of its module.
 
     Args:
         objects: The engine's objects, which are or hold modules.

@@ -43,7 +43,7 @@ def tensor_at(place: Place) -> Any:
     return holder[name]
 
 
-class Parts:
+class ModuleTree:
     """The modules inside of others, and whether they are the same and hold as many tensors."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
@@ -61,8 +61,8 @@ class Parts:
 class Buffers:
     """Buffers as they are at a look, to be put back: those changed in place, and those assigned.
 
-    If one had another shape, as a table that a forward pass makes longer, plain attributes of its
-    module are put back with it, such as the table's length; but only to the first look.
+    If one was assigned or resized, as a table that a forward pass makes longer, plain attributes of
+    its module are put back with it, such as the table's length; but only to the first look.
 
     >>> norm = torch.nn.BatchNorm1d(1)
     >>> before = Buffers([norm])
@@ -82,7 +82,7 @@ class Buffers:
         ]
 
     def _begin(self) -> None:
-        self._parts = Parts(self._outer)
+        self._parts = ModuleTree(self._outer)
         self._kept = [(each, dict[str, Any]()) for each in self._parts.modules if each._buffers]
 
     @torch.no_grad()
@@ -110,7 +110,11 @@ class Buffers:
         for number, (module, copies) in enumerate(self._kept):
             for name, (before, copy) in copies.items():
                 now, module._buffers[name] = module._buffers.get(name), before
-                if self._plain and getattr(now, "shape", None) != getattr(copy, "shape", None):
+                if now is before and (copy is None or before.shape == copy.shape):
+                    if copy is not None:
+                        set_in_place(before, copy)
+                    continue
+                if self._plain:
                     vars(module).update(self._plain[number])
                 if copy is not None:
                     set_in_place(before, copy)

@@ -80,16 +80,22 @@ def _not_copied_by_torch(module: Module) -> dict[int, Any]:
 def renewed(made: Module, module: Module) -> Module:
     """A module's twin, or another one with its values if weights have come to the module or gone.
 
-    Weights that the module has and the twin had not are copied from the module.
+    So it is if weights are tied, or no longer tied. New weights are copied from the module.
     """
     own, now = places_of(made), places_of(unwrap(module))
-    if own.keys() == now.keys():
+    if _ties(own) == _ties(now):
         return made
     new = twin(module, getattr(made, TWIN))
     for name, place in places_of(new).items():
         if name in own and fits(tensor_at(place), tensor_at(own[name])):
             set_in_place(tensor_at(place), tensor_at(own[name]))
     return new
+
+
+def _ties(places: dict[str, Place]) -> dict[str, str]:
+    """By name: the first name of the same tensor."""
+    first: dict[int, str] = {id(None): ""}
+    return {n: first.setdefault(id(tensor_at(place)), n) or n for n, place in places.items()}
 
 
 def is_copy(module: Module) -> bool:
@@ -145,7 +151,8 @@ def pairs_of(first: Module, second: Module) -> dict[str, tuple[Place, Place]]:
     if odd:
         raise ValueError(
             f"the weights of a {type(second).__name__} do not fit into a {type(first).__name__}: "
-            f"{few(odd)}"
+            f"{few(odd)}. Names and shapes have to be the same; those of best weights and averages "
+            "are, if the model has all its parts before they are made"
         )
     if unlike := [
         n for n, (a, b) in sorted(found.items()) if not _are_alike(tensor_at(a), tensor_at(b))

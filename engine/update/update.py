@@ -33,7 +33,7 @@ GRADIENTS_READY = Events.GRADIENTS_READY
 STEP_SKIPPED = Events.STEP_SKIPPED
 
 
-class NoTraining(RuntimeError):
+class NoTraining(RuntimeError):  # noqa: N818  # reads as what it is
     """An update in an evaluation."""
 
 

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger, few
 from ...engine.checks import warn
 from ...engine.modules import (
-    Parts,
+    ModuleTree,
     Place,
     copy_each,
     fits,
@@ -24,6 +24,7 @@ from ...engine.modules import (
     local,
     locals_of,
     pairs_of,
+    places_of,
     put,
     renewed,
     reshard,
@@ -135,7 +136,7 @@ class Pairs:
     copied: list[Lists] = field(default_factory=list)
     managed: list[Any] = field(default_factory=list)
     """The modules that hold whole weights for a while, by FSDP2."""
-    parts: Parts | None = None
+    parts: ModuleTree | None = None
     """The modules of both; None while a weight has no shape, as in a lazy module."""
     places: tuple[list[dict[str, Any]], list[str]] = ([], [])
     """The dicts that hold the tensors, and their names there."""
@@ -173,10 +174,14 @@ class Pairs:
                 "such change; this is told once"
             )
         self._sort(handler, pairs)
+        # All of them, also tied ones: they may not be tied for ever.
+        places = [*places_of(average).values(), *places_of(model).values()]
+        self.places = [holder for holder, _ in places], [name for _, name in places]
+        self.tensors = [*map(dict.get, *self.places)]
         self.shaped = [each for each in self.tensors if each is not None and not is_lazy(each)]
         self.shapes = [*map(SHAPE, self.shaped)]
         is_lazy_yet = any(map(is_lazy, self.tensors))
-        self.parts = None if is_lazy_yet else Parts([average, model])
+        self.parts = None if is_lazy_yet else ModuleTree([average, model])
 
     def _begins(self, handler: Any, name: str, mine: Place, its: Place) -> bool:
         """Copy what has another shape; True for a parameter."""
@@ -189,12 +194,9 @@ class Pairs:
 
     def _sort(self, handler: AverageOfWeights, pairs: Mapping[str, tuple[Place, Place]]) -> None:
         """Sort the tensors: integers are copied, and so are buffers unless `buffers` is True."""
-        places = [place for pair in pairs.values() for place in pair]
-        self.places = [holder for holder, _ in places], [name for _, name in places]
-        self.tensors = [*map(dict.get, *self.places)]
         averaged: dict[tuple[Any, ...], Lists] = {}
         copied: dict[tuple[Any, ...], Lists] = {}
-        for name, mine, its in zip(pairs, self.tensors[::2], self.tensors[1::2], strict=True):
+        for name, (mine, its) in ((n, map(tensor_at, pair)) for n, pair in pairs.items()):
             if its is None or is_lazy(its):
                 continue
             is_averaged = self._is_averaged(handler, name, mine, its)
@@ -206,7 +208,8 @@ class Pairs:
         self.averaged, self.copied = [*averaged.values()], [*copied.values()]
 
     def _is_averaged(self, handler: AverageOfWeights, name: str, mine: Any, its: Any) -> bool:
-        if not (mine.is_floating_point() or mine.is_complex()):
+        is_dense = mine.layout is torch.strided
+        if not (is_dense and (mine.is_floating_point() or mine.is_complex())):
             return False
         if isinstance(mine, Parameter):
             return True

@@ -85,6 +85,7 @@ def measured_norms(state: State[Any, Any], model: Module, data: Iterable[Any]) -
     def forward(inner: State[Any, Any], batch: Any) -> None:
         with suppress(NoTraining):  # a step that knows no evaluation has made its forward pass
             process(inner, batch)
+        inner.metrics.clear()  # nobody reads them
 
     def begin(_: State[Any, Any]) -> None:
         for module, mode in modes:
@@ -105,7 +106,8 @@ def measured_norms(state: State[Any, Any], model: Module, data: Iterable[Any]) -
     momenta = [norm.momentum for norm in norms]
     try:
         if norms:
-            engine.evaluate(data, parent=state)
+            with torch.compiler.set_stance("force_eager"):  # such norms would break its graph
+                engine.evaluate(data, parent=state)
     finally:
         for norm, momentum in zip(norms, momenta, strict=True):
             norm.momentum = momentum
