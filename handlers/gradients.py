@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ..engine.modules import are_spread, locals_of
-from ..engine.update import parameters_of, ready_gradients
+from ..engine.update import Gradients, parameters_of, ready_gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +49,9 @@ class ClipGradNorm:
         """Clip, and write the norm before clipping."""
         if gradients := ready_gradients(state, self.optimizer, "ClipGradNorm"):
             is_plain = gradients.is_plain and gradients.compiled is None
-            if is_plain or are_spread(gradients.tensors):
+            if is_plain or are_spread(gradients.tensors) or _has_sparse(gradients):
                 # The same operations as torch's function, which wants all gradients on one mesh of
-                # ranks, or on none, and runs Python for each of them.
+                # ranks, or on none, knows no sparse ones, and runs Python for each of them.
                 norm = gradients.norm(self.norm_type)
                 gradients.scale((self.max_norm / (norm + 1e-6)).clamp(max=1.0))
             else:  # compiled, or of several devices or types, or without any gradient
@@ -81,13 +81,24 @@ class ClipGradValue:
     def clip(self, state: State[Any, Any]) -> None:
         """Clip."""
         if gradients := ready_gradients(state, self.optimizer, "ClipGradValue"):
-            if are_spread(gradients.tensors):
+            for parameter in parameters_of(gradients.optimizer) if _has_sparse(gradients) else ():
+                # It may name an element several times, and means the sum.
+                if parameter.grad is not None and parameter.grad.is_sparse:
+                    parameter.grad = parameter.grad.coalesce()
+            if are_spread(gradients.look().tensors) or _has_sparse(gradients):
                 gradients.norms.clear()
                 for each in locals_of(gradients.tensors):
-                    each.clamp_(-self.max_value, self.max_value)
+                    part = each._values() if each.is_sparse else each
+                    part.clamp_(-self.max_value, self.max_value)
             elif gradients.tensors:  # torch fails without gradients
                 clip = gradients.change_by(clip_grad_value_)
-                clip(parameters_of(gradients.optimizer), self.max_value)
+                try:
+                    clip(parameters_of(gradients.optimizer), self.max_value)
+                except NotImplementedError as error:
+                    raise TypeError(
+                        "ClipGradValue cannot cut these gradients, such as complex ones, of which "
+                        f"none is larger than another: {error}. Take ClipGradNorm"
+                    ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +144,10 @@ class GradNorm:
             value = state.metrics[self.written_metric] = gradients.norm(self.norm_type)
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)
+
+
+def _has_sparse(gradients: Gradients) -> bool:
+    return not gradients.is_plain and any(each.is_sparse for each in gradients.tensors)
 
 
 def _compare(norms: list[float], step: int) -> None:

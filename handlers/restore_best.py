@@ -104,7 +104,7 @@ class RestoreBest:
             record.best = value
             reshard(fully_sharded(objects.values()))
             with evaluating(state.engine):
-                put(objects[self.name], objects[self.weights or self.object])
+                objects[self.name] = put(objects[self.name], objects[self.weights or self.object])
 
     def restore(self, state: State[Any, Any]) -> None:
         """Put the best weights into the model, if the run is over."""

@@ -32,8 +32,9 @@ def untouched(
 ) -> Generator[None]:
     """Put modules into evaluation mode and record no gradients, then restore everything.
 
-    Restored are each module's own `training` flag, the gradient mode, and every random number
-    generator, including those inside `data` and the objects.
+    Restored are each module's own `training` flag and buffers, the gradient mode, and every random
+    number generator, including those inside `data` and the objects; with a buffer that was assigned
+    anew, such as a longer table, also plain attributes of its module.
 
     Args:
         objects: The engine's objects, which are or hold modules.
@@ -45,6 +46,7 @@ def untouched(
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
+    buffers = _buffers(modules)
     named = generators_in(objects) if generators is None else generators
     rng = capture_generators(data, named)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
@@ -66,10 +68,21 @@ def untouched(
     else:
         restore_generators(rng, data, named)
     finally:
+        if buffers is not None:
+            buffers.put_back()
         for module, training in zip(modules, flags, strict=True):
             module.training = training
         if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
+
+
+def _buffers(modules: list[Any]) -> Any:
+    """Their buffers as they are, to be put back; None without modules, which needs no torch."""
+    if not modules:
+        return None
+    from .places import Buffers
+
+    return Buffers(modules)
 
 
 @contextmanager

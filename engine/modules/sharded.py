@@ -169,6 +169,14 @@ def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
     return _weights_alone(unwrap(module), device, {}, {})
 
 
+def as_in_a_copy(tensor: Tensor, device: str | None) -> Tensor:
+    """A copy as `twin` makes it."""
+    is_small = tensor.is_floating_point() and tensor.element_size() < 4
+    kind = torch.float32 if is_small else tensor.dtype
+    copy = tensor.detach().to(device=device or tensor.device, dtype=kind, copy=True)
+    return Parameter(copy, requires_grad=False) if isinstance(tensor, Parameter) else copy
+
+
 def _weights_alone(
     module: Any, device: str | None, modules: dict[int, ShardedWeights], tensors: dict[int, Any]
 ) -> ShardedWeights:
@@ -178,11 +186,7 @@ def _weights_alone(
 
     def copied(tensor: Any) -> Any:
         if tensor is not None and id(tensor) not in tensors:
-            is_small = tensor.is_floating_point() and tensor.element_size() < 4
-            kind = torch.float32 if is_small else tensor.dtype  # as in `twin`
-            copy = tensor.detach().to(device=device or tensor.device, dtype=kind, copy=True)
-            is_weight = isinstance(tensor, Parameter)
-            tensors[id(tensor)] = Parameter(copy, requires_grad=False) if is_weight else copy
+            tensors[id(tensor)] = as_in_a_copy(tensor, device)
         return tensors.get(id(tensor))
 
     for name, tensor in module._parameters.items():

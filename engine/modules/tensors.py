@@ -115,7 +115,7 @@ def norms(
     if beside is not None and not rides:
         beside.copy_(torch.as_tensor(ranks.total(beside)))
     return [
-        each.to(torch.promote_types(tensor.dtype, torch.float32))
+        each.to(torch.promote_types(tensor.dtype, torch.float32).to_real())
         for each, tensor in zip(found, tensors, strict=True)
     ]
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ..compiling import Compile, CompiledForward, explained, replays
 from ..engine import Engine
 from ..means import Weight
-from ..modules import are_spread, parallel_of, unwrap
+from ..modules import parallel_of, unwrap
 from ..outputs import Output
 from ..update import Given, Optimizers, Update, one_of
 from .batch import own_loss, pair_of, with_labels
@@ -149,7 +149,6 @@ def supervised(
         split=None if split is None else Split.of(split, update),
         compiled=None if options is None else CompiledForward(options),
         takes_batch=is_given_batch,
-        is_sharded=are_spread(model.parameters()),
     )
     train, evaluate = step.train, step.evaluate
     if options is not None:

@@ -69,8 +69,6 @@ class Supervised:
     """Computes the model and the loss; None if they are not compiled."""
     takes_batch: bool = False
     """True if the loss function is given the batch after output and target."""
-    is_sharded: bool = False
-    """True if the model is sharded: its gathered weights serve in training too."""
 
     @cached_property
     def is_parallel(self) -> bool:
@@ -102,8 +100,8 @@ class Supervised:
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
-        mode = torch.no_grad if self.is_sharded else torch.inference_mode
-        with mode(), without_sending_buffers(model) if self.is_parallel else nullcontext():
+        # Not inference mode: a table that the model keeps for later would break the next training.
+        with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else nullcontext():
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 return self.split.take(state, pair, partial(self.forward, model, None))

@@ -11,12 +11,13 @@ from .gradients import (
 from .micro_batch import MicroBatch
 from .optimizers import Given, Optimizers, one_of
 from .sync import are_alike
-from .update import Update
+from .update import NoTraining, Update
 
 __all__ = [
     "Given",
     "Gradients",
     "MicroBatch",
+    "NoTraining",
     "Optimizers",
     "Update",
     "are_alike",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
-from ..modules import buffers_in_training
+from ..modules import Buffers, in_training
 from ..state import State
 from .gradients import parameters_of
 from .window import by_share
@@ -121,12 +121,10 @@ class MicroBatch:
         windows, parameters = step.windows, parameters_of(update.optimizer)
         window = replace(windows[update]) if update in windows else None
         kept = [] if window is None else [_copy(each.grad) for each in parameters]
-        buffers = buffers_in_training(state.engine.objects.values() if state.is_running else ())
-        copies = [each.clone() for each in buffers]
+        buffers = Buffers(in_training(state.engine.objects.values() if state.is_running else ()))
 
         def put_back() -> None:
-            for buffer, copy in zip(buffers, copies, strict=True):
-                buffer.copy_(copy)
+            buffers.put_back()
             if window is None:
                 windows.pop(update, None)
             else:

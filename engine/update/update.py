@@ -34,6 +34,10 @@ GRADIENTS_READY = Events.GRADIENTS_READY
 STEP_SKIPPED = Events.STEP_SKIPPED
 
 
+class NoTraining(RuntimeError):  # noqa: N818  # reads as what it is
+    """An update in an evaluation."""
+
+
 class Update:
     """Turns losses into optimizer steps: `update(state, loss)` after each forward pass.
 
@@ -170,7 +174,7 @@ class Update:
                 none; or the optimizer cannot use the closure.
         """
         if not state.training:
-            raise RuntimeError(
+            raise NoTraining(
                 "an update was asked for in an evaluation; write `if state.training:` before it, "
                 "or give the engine a step of its own for that: Engine(..., evaluate=...)"
             )

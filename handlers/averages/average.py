@@ -3,25 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from operator import attrgetter, is_
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
+from torch.nn.parameter import is_lazy
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger
+from ...engine import Engine, EventEnum, Events, Stage, State, Subscription, Trigger, few
+from ...engine.checks import warn
 from ...engine.modules import (
+    ModuleTree,
+    Place,
     copy_each,
+    fits,
     fully_sharded,
     is_spread,
     local,
     locals_of,
     pairs_of,
+    places_of,
     put,
+    renewed,
     reshard,
+    set_at,
+    tensor_at,
     twin,
+    unwrap,
 )
 from ..common import module_of, refuse_taken
+
+SHAPE = attrgetter("shape")
 
 
 @dataclass
@@ -74,9 +88,11 @@ class AverageOfWeights:
         if updates.count == 0:
             self._copy(objects)
         else:
-            pairs = state.recall(self, lambda: Pairs.of(self, objects), saved=False)
+            pairs = state.recall(self, Pairs, saved=False)
             reshard(pairs.managed)
             with torch.no_grad():
+                if not pairs.are_current():
+                    pairs.look(self, objects)
                 for averages, weights in map(_shards, pairs.averaged):
                     kind = averages[0].dtype
                     same = weights[0].dtype == kind
@@ -86,9 +102,9 @@ class AverageOfWeights:
                     copy_each(copies, originals)
         updates.count += 1
 
-    def _copy(self, objects: Mapping[str, Any]) -> None:
+    def _copy(self, objects: dict[str, Any]) -> None:
         reshard(fully_sharded(objects.values()))
-        put(objects[self.name], objects[self.object])
+        objects[self.name] = put(objects[self.name], objects[self.object])
 
     def fold(self, averages: list[Tensor], weights: list[Tensor], count: int) -> None:
         """Move averages of `count` weights towards further weights, in place."""
@@ -111,37 +127,95 @@ Lists = tuple[list[Tensor], list[Tensor]]
 """The average's tensors and the model's tensors: all sharded, or all whole."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pairs:
     """The tensors of an average and of its model, in lists for functions over many at once."""
 
-    averaged: list[Lists]
+    averaged: list[Lists] = field(default_factory=list)
     """One for each type and device."""
-    copied: list[Lists]
-    managed: list[Any]
+    copied: list[Lists] = field(default_factory=list)
+    managed: list[Any] = field(default_factory=list)
     """The modules that hold whole weights for a while, by FSDP2."""
+    parts: ModuleTree | None = None
+    """The modules of both; None while a weight has no shape, as in a lazy module."""
+    places: tuple[list[dict[str, Any]], list[str]] = ([], [])
+    """The dicts that hold the tensors, and their names there."""
+    tensors: list[Any] = field(default_factory=list)
+    """What was in these places at the last look."""
+    shaped: list[Any] = field(default_factory=list)
+    """Those of them that are tensors; an observer resizes its own in place."""
+    shapes: list[Any] = field(default_factory=list)
+    finite: dict[str, bool] = field(default_factory=dict)
+    """Which buffers have an average, unlike a mask of minus infinity; the host waits to know."""
+    has_warned: bool = False
 
-    @classmethod
-    def of(cls, handler: AverageOfWeights, objects: Mapping[str, Any]) -> Pairs:
+    def are_current(self) -> bool:
+        """True if both have the tensors of the last look; without a call for each tensor."""
+        return (
+            self.parts is not None
+            and all(map(is_, map(dict.get, *self.places), self.tensors))
+            and [*map(SHAPE, self.shaped)] == self.shapes
+            and self.parts.are_same()
+        )
+
+    def look(self, handler: AverageOfWeights, objects: dict[str, Any]) -> None:
+        """Find the tensors; what the model has in another shape begins anew in the average."""
+        self.managed = fully_sharded(objects.values())
+        reshard(self.managed)
+        model = unwrap(objects[handler.object])
+        average = objects[handler.name] = renewed(objects[handler.name], model)
+        pairs = pairs_of(average, model)
+        begun = [name for name, each in pairs.items() if self._begins(handler, name, *each)]
+        if begun and not self.has_warned:
+            self.has_warned = True
+            warn(
+                f"{type(handler).__name__}: parameters have other shapes than in its average, "
+                f"where they begin anew with their present values: {few(begun)}. So it is at each "
+                "such change; this is told once"
+            )
+        self._sort(handler, pairs)
+        # All of them, also tied ones: they may not be tied for ever.
+        places = [*places_of(average).values(), *places_of(model).values()]
+        self.places = [holder for holder, _ in places], [name for _, name in places]
+        self.tensors = [*map(dict.get, *self.places)]
+        self.shaped = [each for each in self.tensors if each is not None and not is_lazy(each)]
+        self.shapes = [*map(SHAPE, self.shaped)]
+        is_lazy_yet = any(map(is_lazy, self.tensors))
+        self.parts = None if is_lazy_yet else ModuleTree([average, model])
+
+    def _begins(self, handler: Any, name: str, mine: Place, its: Place) -> bool:
+        """Copy what has another shape; True for a parameter."""
+        old, value = tensor_at(mine), tensor_at(its)
+        if fits(old, value):
+            return False
+        set_at(mine, value)
+        self.finite.pop(name, None)
+        return isinstance(value, Parameter) and not is_lazy(value) and old is not None
+
+    def _sort(self, handler: AverageOfWeights, pairs: Mapping[str, tuple[Place, Place]]) -> None:
         """Sort the tensors: integers are copied, and so are buffers unless `buffers` is True."""
-        managed = fully_sharded(objects.values())
-        reshard(managed)
-        average, model = objects[handler.name], objects[handler.object]
         averaged: dict[tuple[Any, ...], Lists] = {}
         copied: dict[tuple[Any, ...], Lists] = {}
-        parameters = {id(parameter) for parameter in average.parameters()}
-        for mine, its in pairs_of(average, model).values():
-            is_float = mine.is_floating_point() or mine.is_complex()
-            # A mask of minus infinity has no average.
-            is_averaged = is_float and (
-                id(mine) in parameters or (handler.buffers and bool(local(its).isfinite().all()))
-            )
+        for name, (mine, its) in ((n, map(tensor_at, pair)) for n, pair in pairs.items()):
+            if its is None or is_lazy(its):
+                continue
+            is_averaged = self._is_averaged(handler, name, mine, its)
             kinds = (mine.device, mine.dtype, its.dtype) if is_averaged else ()
             groups = averaged if is_averaged else copied
             group = groups.setdefault((is_spread(mine), *kinds), ([], []))
             group[0].append(mine)
             group[1].append(its)
-        return cls(list(averaged.values()), list(copied.values()), managed)
+        self.averaged, self.copied = [*averaged.values()], [*copied.values()]
+
+    def _is_averaged(self, handler: AverageOfWeights, name: str, mine: Any, its: Any) -> bool:
+        is_dense = mine.layout is torch.strided
+        if not (is_dense and (mine.is_floating_point() or mine.is_complex())):
+            return False
+        if isinstance(mine, Parameter):
+            return True
+        if handler.buffers and name not in self.finite:
+            self.finite[name] = bool(local(its).isfinite().all())
+        return handler.buffers and self.finite[name]
 
 
 def _shards(lists: Lists) -> Lists:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import Module
-from torch.optim.swa_utils import get_swa_multi_avg_fn, update_bn
+from torch.optim.swa_utils import get_swa_multi_avg_fn
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.modules import untouched
+from ...engine.modules import pairs_of, set_at
+from ...engine.update import NoTraining
 from .average import AverageOfWeights
+
+Measured = dict[tuple[int, str], Tensor]
+"""Statistics by the id of the dict that holds them, and their names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +35,10 @@ class SWA(AverageOfWeights):
         object: The name in `engine.objects` of the model to average.
         name: What the average is called in `engine.objects`.
         batch_norm: The data by which BatchNorm's running statistics of the mean are measured anew
-            when the run is completed, in `Events.COMPLETED`, by torch's `update_bn`: each rank
-            reads its share once, and the statistics are the means over the batches of all ranks.
+            when the run is completed, in `Events.COMPLETED`, as torch's `update_bn` does. The
+            engine prepares the batches as for an evaluation; the model is in the modes that it is
+            trained in. Each rank reads its share once, and the statistics are the means over the
+            batches of all ranks.
     """
 
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED
@@ -53,27 +61,57 @@ class SWA(AverageOfWeights):
     def measure_norms(self, state: State[Any, Any]) -> None:
         """Measure BatchNorm's statistics for the mean, by the model that computes with it."""
         assert self.batch_norm is not None
+        objects = state.engine.objects
         with state.engine.using({self.object: self.name}):
-            measure_batch_norms(state.engine.objects[self.object], self.batch_norm)
+            measured = measured_norms(state, objects[self.object], self.batch_norm)
+        for mine, (holder, name) in pairs_of(objects[self.name], objects[self.object]).values():
+            if (id(holder), name) in measured:
+                set_at(mine, measured[id(holder), name])
 
     def fold(self, averages: Any, weights: Any, count: int) -> None:
         """Take further weights into the mean of `count` weights, in place."""
         get_swa_multi_avg_fn()(averages, weights, count)
 
 
-def measure_batch_norms(model: Module, data: Iterable[Any]) -> None:
-    """Measure the running statistics of a model anew by a pass over the data of all ranks.
+def measured_norms(state: State[Any, Any], model: Module, data: Iterable[Any]) -> Measured:
+    """The running statistics of a model by a pass over the data of all ranks.
 
-    Each becomes the mean over all batches of all ranks. The mode of each module, and the random
-    number generators, are left as they were.
+    Each is the mean over all batches of all ranks. The model is left as it was.
     """
-    norms: list[Any] = [each for each in model.modules() if _is_tracking(each)]
-    if not norms:
-        return
-    device = norms[0].running_mean.device
-    with untouched({"model": model}, data):
-        update_bn(data, model, device)
-    _take_means(norms)
+    modes = [(each, each.training or not model.training) for each in model.modules()]
+    norms: list[Any] = [each for each, is_trained in modes if is_trained and _is_tracking(each)]
+    process, found = state.engine.evaluation.process, Measured()
+
+    def forward(inner: State[Any, Any], batch: Any) -> None:
+        with suppress(NoTraining):  # a step that knows no evaluation has made its forward pass
+            process(inner, batch)
+        inner.metrics.clear()  # nobody reads them
+
+    def begin(_: State[Any, Any]) -> None:
+        for module, mode in modes:
+            module.training = mode
+        for norm in norms:
+            norm.momentum = None  # the mean over all batches
+            norm.reset_running_stats()
+
+    def end(_: State[Any, Any]) -> None:
+        _take_means(norms)
+        found.update(
+            {(id(n._buffers), key): each.clone() for n in norms for key, each in n._buffers.items()}
+        )
+
+    engine = Engine(forward, objects=state.engine.objects)
+    engine.evaluation.on(Events.STARTED)(begin)
+    engine.evaluation.on(Events.COMPLETED)(end)
+    momenta = [norm.momentum for norm in norms]
+    try:
+        if norms:
+            with torch.compiler.set_stance("force_eager"):  # such norms would break its graph
+                engine.evaluate(data, parent=state)
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+    return found
 
 
 def _is_tracking(module: Any) -> bool:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import buffers_in_training, moved
+from ...engine.modules import Buffers, in_training, moved
 from ...engine.state import as_float
 from ...engine.update import are_alike, non_finite, norm_read_by_all, ready_gradients
 
@@ -198,7 +198,7 @@ class Verdict:
     own_first: Tensor | None = None
     """The same flag for the first bad step; set only in runs of several ranks."""
     protected: list[Any] = field(default_factory=list)
-    buffers: list[tuple[Tensor, Tensor]] | None = None
+    buffers: Buffers | None = None
 
     def note(self, bad: Tensor, step: int) -> None:
         """Note the number of the first bad step, on the device."""
@@ -221,18 +221,14 @@ class Verdict:
     def copy(self, objects: Iterable[Any]) -> None:
         """Copy the modules' buffers, unless a bad step may have changed them."""
         if self.buffers is None:
-            self.buffers = [(b, b.detach().clone()) for b in buffers_in_training(objects)]
-        for buffer, copy in self.buffers:
-            if self.first is None:
-                copy.copy_(buffer)
-            else:  # after a bad step, keep the copy
-                is_bad = moved(self.first, copy.device) > 0
-                copy.copy_(torch.where(is_bad, copy, buffer))
+            self.buffers = Buffers(in_training(objects))
+        else:
+            self.buffers.keep(None if self.first is None else self.first > 0)
 
     def put_buffers_back(self) -> None:
         """Set the buffers back to before the discarded step."""
-        for buffer, copy in self.buffers or []:
-            buffer.copy_(copy)
+        if self.buffers is not None:
+            self.buffers.put_back()
 
     def release(self) -> None:
         """Let the optimizers change their weights again."""

@@ -10,12 +10,21 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import Module
+from torch.nn import Module, Parameter
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.utils._pytree import tree_map_only
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import are_spread, optimizers_in, unwrap, weights_of
+from ...engine.modules import (
+    are_spread,
+    fits,
+    optimizers_in,
+    pairs_of,
+    set_at,
+    tensor_at,
+    unwrap,
+)
 from ...engine.state import as_float
 from ...engine.update import are_alike, parameters_of, ready_gradients
 
@@ -149,7 +158,12 @@ class SpikeGuard:
         if judged.must_go_back:
             judged.must_go_back = False
             step = state.engine.objects["rewind"].put_back(state.engine.objects)
-            logger.warning("SpikeGuard: the weights go back to those of step %d", step)
+            if step is None:
+                self.copy(state)
+                what = "stay: parameters have other shapes than in the copy"
+            else:
+                what = f"go back to those of step {step}"
+            logger.warning("SpikeGuard: the weights %s", what)
 
     def _norm(self, state: State[Any, Any]) -> float:
         """The norm of the gradients, which is the same on all ranks."""
@@ -242,7 +256,7 @@ class Rewind:
         copy: dict[str, Any] = {
             "step": step,
             "modules": {
-                name: {key: _to_host(each) for key, each in weights_of(module).items()}
+                name: {k: w if w is None else _to_host(w) for k, w in _now(module).items()}
                 for name, module in modules.items()
             },
             "optimizers": {
@@ -253,14 +267,21 @@ class Rewind:
         self.copies = [*self.copies[-1:], copy]
 
     @torch.no_grad()
-    def put_back(self, objects: Mapping[str, Any]) -> int:
-        """Put the earlier copy back and drop the later one; return the step of the copy."""
+    def put_back(self, objects: Mapping[str, Any]) -> int | None:
+        """Put the earlier copy back and drop the later one; return the step of the copy.
+
+        If parameters have other shapes by now, drop all copies and return None.
+        """
         copy = self.copies[0]
         self.copies = [copy]
         optimizers, modules = _trained(objects)
+        now = {name: _now(module) for name, module in modules.items()}
+        if not all(_fits(copy["modules"][name], weights) for name, weights in now.items()):
+            self.copies = []
+            return None
         for name, module in modules.items():
-            for key, tensor in weights_of(module).items():
-                tensor.data.copy_(copy["modules"][name][key])
+            for key, (place, _) in pairs_of(module, module).items():
+                set_at(place, copy["modules"][name][key], next(module.parameters()).device)
         for name, optimizer in optimizers.items():
             # Cloned, because an optimizer takes tensors over and then changes them.
             state = tree_map_only(Tensor, Tensor.clone, copy["optimizers"][name])
@@ -287,6 +308,19 @@ def _trained(objects: Mapping[str, Any]) -> tuple[dict[str, Optimizer], dict[str
         if isinstance(each, Module) and any(id(own) in trained for own in each.parameters())
     }
     return optimizers, modules
+
+
+def _now(module: Module) -> dict[str, Any]:
+    """The weights of a module, without those that have no shape yet."""
+    found = {name: tensor_at(place) for name, (place, _) in pairs_of(module, module).items()}
+    return {name: each for name, each in found.items() if not is_lazy(each)}
+
+
+def _fits(kept: Mapping[str, Any], weights: Mapping[str, Any]) -> bool:
+    """True if a copy has the same parameters; buffers may have had any shape."""
+    return kept.keys() == weights.keys() and all(
+        fits(kept[key], w) for key, w in weights.items() if isinstance(w, Parameter)
+    )
 
 
 def _to_host(tensor: Tensor) -> Tensor:

@@ -50,7 +50,9 @@ class WeightNorms:
     def measure(self, state: State[Any, Any]) -> None:
         """Write the norms."""
         model = module_of(state.engine.objects, self.object, "WeightNorms")
-        named = [(n, p.detach()) for n, p in model.named_parameters() if p.is_floating_point()]
+        kinds = (Tensor.is_floating_point, Tensor.is_complex)
+        own = model.named_parameters()
+        named = [(n, p.detach()) for n, p in own if any(kind(p) for kind in kinds)]
         if not named:
             return
         found = _norms(dict(named))

@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import buffers_in_training, generators_in, is_spread
+from ...engine.modules import generators_in, in_training, is_spread
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 from ..checkpoint import Checkpoint, put_run, run_as_bytes
@@ -213,12 +213,16 @@ class Replicas:
 
     def _result(self, state: State[Any, Any], shards: ShardedBatch) -> Result:
         replica = self._replica(state)
-        buffers = buffers_in_training(state.engine.objects.values())
+        used = in_training(state.engine.objects.values())
+
+        def versions() -> list[tuple[int, int]]:
+            return [(id(each), each._version) for module in used for each in module.buffers()]
+
         for _ in range(MOST):
             try:
-                versions = [each._version for each in buffers]
+                before = versions()
                 result = replica.compute(shards)
-                if versions != [each._version for each in buffers]:
+                if before != versions():
                     raise RuntimeError(
                         "the forward pass changes buffers of the model, as batch norm does, which "
                         "then depend on who computes a shard. Take GroupNorm or LayerNorm with "

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn import Module
+from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from ...engine import Engine, Events, Subscription
 from ...engine.checks import generators_of_run, script_functions
-from ...engine.modules import optimizers_in, weights_of
+from ...engine.modules import all_modules, optimizers_in, set_in_place, weights_of
 from ...engine.state import capture_generators, restore_generators
 from ...engine.update import Update
 
@@ -87,6 +88,12 @@ def _check(engine: Engine[Any, Any], data: object) -> None:
         raise ValueError(
             "the engine knows no module, so nothing could be put back after this trial; name it: "
             'Engine(..., objects={"model": model, "optimizer": optimizer})'
+        )
+    modules = all_modules(engine.objects.values())
+    if any(map(is_lazy, (each for module in modules for each in module.parameters(False)))):
+        raise ValueError(
+            "the model has lazy layers, whose weights have no shape before the first batch, and "
+            "could not be put back; call the model with a batch first: model(inputs)"
         )
 
 
@@ -176,7 +183,7 @@ def _tensor(tensor: Tensor) -> Undo:
 
     def put_back() -> None:
         for each, copy in pairs:
-            each.data.copy_(copy)
+            set_in_place(each, copy)
         tensor.grad = gradient
         if tensor.requires_grad != is_wanted:
             tensor.requires_grad_(is_wanted)

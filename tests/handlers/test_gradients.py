@@ -8,7 +8,7 @@ import torch
 
 from camshaft import Engine, EventEnum, Events, State, Update, supervised
 from camshaft.engine.update import Gradients
-from camshaft.handlers import ClipGradNorm, ClipGradValue, GradNorm
+from camshaft.handlers import EMA, ClipGradNorm, ClipGradValue, GradNorm, NonFiniteGuard, SpikeGuard
 from camshaft.handlers.gradients import _compare
 
 
@@ -261,3 +261,70 @@ def test_an_optimizer_is_found_by_its_name_among_the_objects(kind):
 def test_a_name_that_no_optimizer_has_is_an_error_with_those_that_have(kind):
     with pytest.raises(ValueError, match=r"optimizer='b'\): .* the engine has 'first', 'second'"):
         trained(lambda optimizers: kind(optimizer="b"))
+
+
+class Words(torch.nn.Module):
+    """An embedding whose gradients are sparse, and name a word as often as a batch does."""
+
+    def __init__(self, sparse):
+        super().__init__()
+        torch.manual_seed(1)
+        self.embed = torch.nn.Embedding(9, 4, sparse=sparse)
+        self.last = torch.nn.Linear(4, 1)
+
+    def forward(self, words):
+        return self.last(self.embed(words).mean(1))
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(
+    "handlers",
+    [
+        [ClipGradNorm(0.1)],
+        [ClipGradNorm(0.1, norm_type=float("inf"))],
+        [ClipGradValue(0.01)],
+        [GradNorm(), NonFiniteGuard("skip"), SpikeGuard("rewind", steps=2), EMA(0.9)],
+    ],
+    ids=["norm", "largest", "value", "others"],
+)
+def test_sparse_gradients_are_clipped_as_dense_ones(handlers, accumulate):
+    def trained(sparse):
+        model = Words(sparse)
+        made = torch.Generator().manual_seed(0)
+        data = [(torch.randint(9, (6, 3), generator=made), torch.ones(6, 1)) for _ in "abcde"]
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        engine = supervised(model, optimizer, torch.nn.functional.mse_loss, accumulate=accumulate)
+        state = engine.add(*handlers).run(data, max_epochs=2)
+        return [*model.parameters(), state.metrics.get("grad_norm", torch.zeros(()))]
+
+    torch.testing.assert_close(trained(True), trained(False))
+
+
+def test_two_optimizers_with_sparse_and_dense_gradients_share_a_norm():
+    model = Words(True)
+    both = {
+        "sparse": torch.optim.SparseAdam([*model.embed.parameters()], 0.1),
+        "dense": torch.optim.Adam(model.last.parameters(), 0.1),
+    }
+    engine = supervised(model, both, torch.nn.functional.mse_loss).add(ClipGradNorm(1e-3))
+    seen = []
+    engine.on(Events.GRADIENTS_READY)(
+        lambda s: seen.append([p.grad.to_dense().norm() for p in model.parameters()])
+    )
+    engine.run([(torch.randint(9, (6, 3)), torch.ones(6, 1))], max_epochs=2)
+    assert [torch.stack(each).norm().item() for each in seen] == pytest.approx([1e-3] * 2, rel=1e-2)
+
+
+def test_complex_weights_count_in_norms_and_are_not_cut_by_value():
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.complex64))
+    real = torch.nn.Parameter(torch.zeros(1))
+    update = Update(torch.optim.SGD([weight, real], 1.0))
+
+    def process(state, batch):
+        update(state, 3 * weight.real.sum() + 4 * weight.imag.sum() + 12 * real.sum())
+
+    state = Engine(process, GradNorm(), ClipGradNorm(6.5)).run([1], max_epochs=1)
+    assert state.metrics["grad_norm"] == 13
+    assert (weight.item(), real.item()) == pytest.approx((-1.5 - 2j, -6))
+    with pytest.raises(TypeError, match="such as complex ones.*Take ClipGradNorm"):
+        Engine(process, ClipGradValue(1.0)).run([1], max_epochs=1)

@@ -1,5 +1,6 @@
 """Evaluation leaves training bit-identical."""
 
+import functools
 import random
 
 import numpy
@@ -214,3 +215,96 @@ def test_with_a_seed_samples_that_are_drawn_at_random_are_the_same_each_time(wor
         torch.rand(())
         engine.evaluate(loader, seed=seed)
     assert seen[0] == seen[1] != seen[2]
+
+
+@functools.lru_cache
+def angles(length):
+    return torch.arange(length).float().cos()
+
+
+class Table(torch.nn.Module):
+    """Makes the table that it needs when it needs it: an attribute, a buffer, or outside of it."""
+
+    def __init__(self, where):
+        super().__init__()
+        self.embed, self.where = torch.nn.Embedding(20, 1), where
+        self.length = 0
+        if where == "buffer":
+            self.register_buffer("made", torch.zeros(0), persistent=False)
+        else:
+            self.made = None
+
+    def table(self, length):
+        if self.where == "outside":
+            return angles(length)
+        if length > self.length:
+            self.length, made = length, torch.arange(length).float().cos()
+            if self.where == "registered":
+                if "made" in vars(self):
+                    del self.made
+                self.register_buffer("made", made, persistent=False)
+            self.made = made
+        return self.made[:length]
+
+    def forward(self, tokens):
+        return (self.embed(tokens)[..., 0] * self.table(tokens.shape[1])).sum(1)
+
+
+@pytest.mark.parametrize("when", [Events.STARTED, Events.ITERATION_COMPLETED])
+@pytest.mark.parametrize("where", ["attribute", "buffer", "registered", "outside"])
+def test_a_table_that_a_model_makes_in_an_evaluation_serves_the_training(where, when):
+    def weights(*events):
+        angles.cache_clear()
+        torch.manual_seed(0)
+        model = Table(where)
+        made = [torch.randint(20, (3, length)) for length in (5, 6, 4, 9)]
+        data = [(each, each.float().sum(1)) for each in made]
+        optimizer = torch.optim.SGD(model.parameters(), 1e-3)
+        engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+        for event in events:
+            engine.on(event)(lambda state: engine.evaluate(data[3:], parent=state))
+        engine.run(data[:3], max_epochs=2)
+        return model.embed.weight
+
+    assert torch.equal(weights(when), weights())
+
+
+class Counts(torch.nn.Module):
+    """Changes buffers in each forward pass, also in an evaluation."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.norm = torch.nn.Linear(4, 2), torch.nn.BatchNorm1d(4)
+        self.register_buffer("calls", torch.zeros(()))
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("cache", torch.zeros(0, 4))
+        self.register_buffer("first", None)
+        self.kept = 0
+
+    def forward(self, input):
+        self.norm.train()
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * input.mean(0)
+        self.cache, self.kept = torch.cat([self.cache, input]), self.kept + len(input)
+        assert self.kept == len(self.cache) or not self.training
+        self.first = input if self.first is None else self.first
+        return self.layer(self.norm(input) - self.mean - self.first[0] - self.cache.mean(0))
+
+
+@pytest.mark.parametrize("weights", [None, "other"])
+def test_buffers_that_an_evaluation_changes_or_assigns_are_put_back(weights):
+    def trained(*evaluations):
+        torch.manual_seed(0)
+        model = Counts()
+        data = [(torch.randn(5, 4), torch.randint(2, (5,))) for _ in range(6)]
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        engine = supervised(model, optimizer, torch.nn.functional.cross_entropy)
+        engine.objects["other"] = twin(model)
+        for when in evaluations:
+            engine.on(when)(lambda state: engine.evaluate(data[:2], weights=weights))
+        engine.run(data, max_epochs=2)
+        return model.state_dict() | {f"other.{n}": t for n, t in twin(model).state_dict().items()}
+
+    found, expected = trained(Events.STARTED | Events.ITERATION_COMPLETED(every=3)), trained()
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)

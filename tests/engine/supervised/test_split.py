@@ -308,3 +308,27 @@ def test_training_is_the_same_to_the_last_bit_with_overlapping_copies(device):
     expected, expected_loss = weights_on(device, device)
     assert torch.equal(weight, expected)
     assert torch.equal(loss, expected_loss)
+
+
+class Assigns(Small):
+    """Assigns buffers anew in its forward pass, before memory runs out."""
+
+    def __init__(self, room):
+        super().__init__(room)
+        self.register_buffer("mean", None)
+        self.register_buffer("means", torch.zeros(0))
+
+    def forward(self, input):
+        now = input.detach().mean()
+        self.mean = now if self.mean is None else 0.9 * self.mean + 0.1 * now
+        self.means = torch.cat([self.means, now[None]])
+        return super().forward(input)
+
+
+def test_buffers_that_a_forward_pass_assigns_are_put_back_before_parts_are_taken():
+    found, expected = Assigns(room=4), Assigns(room=99)
+    for model, split in ((found, "auto"), (expected, 3)):
+        engine, _ = build(model, split=split)
+        engine.run(batches((7, 7)), max_epochs=1)
+    assert torch.equal(found.means, expected.means)
+    assert torch.equal(found.mean, expected.mean)

@@ -343,3 +343,42 @@ def test_counts_in_the_models_buffers_go_back_too():
     engine.run([(good, target), (good * NAN, target)], max_epochs=1)
     assert model.num_batches_tracked == 1
     assert torch.equal(model.running_mean, good.mean(0))
+
+
+class Assigns(torch.nn.Module):
+    """Assigns its mean anew: a scalar, one that is None at first, or one that grows."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.weight, self.kind = torch.nn.Parameter(torch.tensor(1.0)), kind
+        first = {"same": torch.zeros(()), "none": None, "grows": torch.zeros(0)}[kind]
+        self.register_buffer("mean", first)
+
+    def forward(self, x):
+        if self.kind == "grows":
+            self.mean = torch.cat([self.mean, x.view(1)])
+        else:
+            self.mean = x if self.mean is None else 0.5 * self.mean + 0.5 * x
+        return self.weight * x + self.mean.sum()
+
+
+@pytest.mark.parametrize("options", FUSED, ids=["plain", "fused"])
+@pytest.mark.parametrize("policy", ["skip", "stop"])
+@pytest.mark.parametrize("kind", ["same", "none", "grows"])
+def test_a_buffer_that_is_assigned_anew_is_put_back(kind, policy, options):
+    def trained(*data):
+        model = Assigns(kind)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, **options)
+        update = Update(optimizer)
+
+        def process(state, x):
+            update(state, model(torch.tensor(x)))
+
+        objects = {"model": model, "optimizer": optimizer}
+        Engine(process, NonFiniteGuard(policy), objects=objects).run(data, max_epochs=1)
+        return model
+
+    data = [1.0, NAN, 2.0] if policy == "skip" else [1.0, 2.0, NAN]
+    found, expected = trained(*data), trained(1.0, 2.0)
+    assert torch.equal(found.mean, expected.mean)
+    assert torch.equal(found.weight, expected.weight)

@@ -274,3 +274,23 @@ def test_each_optimizer_is_judged_by_its_own_steps():
     engine = Engine(process, *updates, SpikeGuard(window=4), objects=objects)
     state = engine.run([*CALM, 500.0, 1.0], max_epochs=1)
     assert state.metrics["spikes"] == 2  # 500 is far below what is usual of the other one
+
+
+def test_weights_whose_shapes_have_changed_stay_and_the_step_is_skipped(caplog):
+    model = torch.nn.Linear(2, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    engine.add(SpikeGuard("rewind", steps=2, window=3))
+
+    @engine.on(Events.ITERATION_STARTED(at=6))
+    def grow(state):
+        model.weight = torch.nn.Parameter(model.weight.detach().repeat(3, 1))
+        optimizer.param_groups[0]["params"] = [model.weight]
+
+    def batch(size, rows=1):
+        return torch.ones(4, 2) * size, torch.zeros(4, rows)
+
+    engine.run([batch(1.0)] * 5 + [batch(1e6, 3)] + [batch(1.0, 3)] * 3, max_epochs=1)
+    assert "the weights stay: parameters have other shapes than in the copy" in caplog.text
+    assert model.weight.shape == (3, 2)
+    assert model.weight.abs().max() < 1

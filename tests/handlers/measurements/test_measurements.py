@@ -40,6 +40,11 @@ def test_the_norm_is_that_of_all_weights_and_of_each_parameter_if_asked_for():
     assert build(model).run([1], max_epochs=1).metrics.keys() == {"weight_norm"}
 
 
+def test_complex_weights_count():
+    model = torch.nn.ParameterDict({"a": torch.tensor([3 + 4j]), "b": torch.tensor([12.0])})
+    assert build(model).run([1], max_epochs=1).metrics["weight_norm"] == 13
+
+
 def test_half_precision_does_not_overflow():
     model = torch.nn.Linear(1, 2, bias=False).half()
     torch.nn.init.constant_(model.weight, 60000)
