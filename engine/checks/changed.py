@@ -115,7 +115,7 @@ class Changes:
             if name in theirs or value is GONE:
                 continue
             if key in HOOKS:
-                hooks = self._notes.place(name).read.__self__
+                hooks = getattr(getattr(self._notes.place(name), "read", None), "__self__", {})
                 if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
             elif (why := _why_lost(value, was)) is None:
@@ -208,9 +208,8 @@ class Changes:
             yield from functions_of(script_functions(one.process, one.signals))
         for name, each in engine.handlers.items():
             if is_update(each):
-                self._notes.note_key(
-                    f"{name}.accumulate", each.accumulate, vars(each), "accumulate"
-                )
+                own = vars(each)
+                self._notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
             inner = getattr(each, "__dict__", {})
             yield from ((f"{name}.{key}", one) for key, one in inner.items())
             yield name, each

@@ -111,7 +111,10 @@ class Freeze:
     def owned(self, state: State[Any, Any]) -> list[Parameter | Module]:
         """What it sets itself at each start, so that a resume need not put it back."""
         found = state.recall(self, Found, saved=False)
-        return [each for each, _ in (*found.parameters.values(), *found.norms)]
+        return [
+            *(each for each, _ in found.parameters.values()),
+            *(each for each, _ in found.norms),
+        ]
 
     @property
     def _is_from_the_start(self) -> bool:
