@@ -259,6 +259,20 @@ def test_a_run_that_was_stopped_for_good_still_makes_its_last_evaluation(tmp_pat
     check(tmp_path, make, [3])
 
 
+def test_a_start_that_was_left_is_still_the_start_of_a_new_run(tmp_path):
+    def make(directory):
+        engine = training(directory)
+
+        @engine.on(Events.STARTED)
+        def evaluate(state):
+            if state.is_new:
+                state.metrics["first"] = state.engine.evaluate(DATA[:3]).metrics["loss"]
+
+        return engine
+
+    assert check(tmp_path, make, [2, 3], max_epochs=1) == [0, 0]
+
+
 def test_an_evaluation_inside_of_a_step_is_made_to_its_end(tmp_path, capfd):
     when = Events.STEP_COMPLETED(every=4)
     made, left = killed_and_whole(tmp_path, validated(when=when), [1], max_epochs=2)
