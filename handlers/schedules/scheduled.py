@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ..common import read, write
-from .schedule import Schedule
+from .schedule import Plan, Schedule
 
 
 class Scheduled(LRScheduler):
@@ -40,8 +40,6 @@ class Scheduled(LRScheduler):
         self.course: list[float] | None = None
         """Since a change of the end: the step of the change, its place in the plan, the new end."""
         self._schedules = schedules
-        self._plans = [schedule.plan(total) for schedule in schedules]
-        self.bases: list[Any] = []
         self._take_groups(optimizer.param_groups)
         super().__init__(optimizer)
 
@@ -59,7 +57,7 @@ class Scheduled(LRScheduler):
             self.course = [self.last_epoch, place, end]
         else:
             self.total, self.course = end, None
-            self._plans = [schedule.plan(end) for schedule in self._schedules]
+            self._plans = self._planned()
 
     @property
     def is_at_joint(self) -> bool:
@@ -77,7 +75,7 @@ class Scheduled(LRScheduler):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a saved state, with the plan that it had."""
         super().load_state_dict(state_dict)
-        self._plans = [schedule.plan(self.total) for schedule in self._schedules]
+        self._plans = self._planned()
 
     def get_lr(self) -> list[float | Tensor]:
         """The rates of the next step; unchanged if the schedule moves another field."""
@@ -94,11 +92,19 @@ class Scheduled(LRScheduler):
 
     def _values(self) -> list[Any]:
         groups = self.optimizer.param_groups
-        if len(self.bases) != len(groups):
-            self._take_groups(groups)
         place = self.last_epoch if self.course is None else self._place(self.last_epoch)
-        plans = self._plans if len(self._plans) > 1 else self._plans * len(groups)
-        return [base * plan(place) for base, plan in zip(self.bases, plans, strict=True)]
+        try:
+            pairs = zip(self.bases, self._plans, groups, strict=True)
+            return [base * plan(place) for base, plan, _ in pairs]
+        except ValueError:
+            if len(self.bases) == len(groups):
+                raise
+        self._take_groups(groups)  # one was added
+        return self._values()
+
+    def _planned(self) -> list[Plan]:
+        plans = [schedule.plan(self.total) for schedule in self._schedules]
+        return plans if len(plans) > 1 else plans * len(self.bases)
 
     def _place(self, step: int) -> float:
         """The place in the plan after so many steps."""
@@ -119,7 +125,8 @@ class Scheduled(LRScheduler):
         first = f"initial_{self.field}"
         for group in groups:
             group[first] = group.get(first, read(group, self.field))
-        self.bases = [group[first] for group in groups]
+        self.bases: list[Any] = [group[first] for group in groups]
+        self._plans = self._planned()
 
 
 @runtime_checkable
