@@ -58,25 +58,6 @@ def put_back_metric(metric: Any, saved: Any) -> None:
         modules[name]._update_count = each["updates"]
 
 
-def save_states(name: str, thing: Any) -> None:
-    """Let a metric among the objects of an engine have its states in its `state_dict`.
-
-    Raises:
-        TypeError: Its states are lists, which no checkpoint of an object holds.
-    """
-    if not (isinstance(thing, Module) and hasattr(thing, "persistent")):
-        return
-    for each in thing.modules():
-        states: Mapping[str, Any] = getattr(each, "metric_state", {})
-        if found := next((key for key, value in states.items() if isinstance(value, list)), None):
-            raise TypeError(
-                f"objects[{name!r}] has a {type(each).__name__}, whose state {found!r} is a list "
-                "that grows, so that its state_dict() does not hold it: let the engine update it, "
-                "by engine.add(Metrics({...: metric})), which saves what it has accumulated"
-            )
-    thing.persistent(True)  # type: ignore[operator]  # a metric has it
-
-
 def reset(module: Module) -> None:
     """Let each metric inside a module begin anew."""
     for each in module.modules():

@@ -32,10 +32,6 @@ def objects_of(given: Any) -> dict[str, Any]:
                 "object with state_dict() and load_state_dict(). What a step keeps from batch to "
                 "batch is its memory: state.recall(step, Memory)"
             )
-        if "torchmetrics" in sys.modules:
-            from ..metric_states import save_states
-
-            save_states(name, each)
     return {name: modules.plain_optimizer(each) for name, each in given.items()}
 
 

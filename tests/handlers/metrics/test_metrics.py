@@ -14,7 +14,7 @@ import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Average, Checkpoint, Collect, Metrics, Totals, Validate
+from camshaft.handlers import Average, Collect, Metrics, Totals, Validate
 
 
 def build(*handlers):
@@ -365,33 +365,3 @@ def test_what_keeps_values_over_epochs_is_refused_with_what_does_it_instead(kind
     keeper = getattr(torchmetrics.wrappers, kind)(torchmetrics.MeanSquaredError())
     with pytest.raises(TypeError, match=rf"got a {kind}, which keeps values .*History\(\)"):
         Metrics({"mse": keeper})
-
-
-@pytest.mark.parametrize("at", [1, 4, 5, 7])
-def test_a_metric_among_the_objects_is_updated_by_hand_and_resumed(at, tmp_path):
-    def run(directory, stop_at=None):
-        mean, found = torchmetrics.MeanMetric(), []
-
-        def step(state, batch):
-            mean.update(batch)
-
-        engine = Engine(step, Checkpoint(directory, resume=True), objects={"mean": mean})
-
-        @engine.on(Events.EPOCH_COMPLETED)
-        def compute(state):
-            found.append(float(mean.compute()))
-            mean.reset()
-
-        if stop_at is not None:
-            engine.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("now"))
-        engine.run([1.0, 2.0, 6.0], max_epochs=3)
-        return found
-
-    assert run(tmp_path, at) + run(tmp_path) == [3.0, 3.0, 3.0]
-
-
-def test_a_metric_of_lists_among_the_objects_is_refused_with_who_saves_it():
-    collection = torchmetrics.MetricCollection([torchmetrics.CatMetric()])
-    said = r"objects\['seen'\] has a CatMetric, whose state 'value' is a list .*Metrics\("
-    with pytest.raises(TypeError, match=said):
-        Engine(lambda state, batch: None, objects={"seen": collection})
