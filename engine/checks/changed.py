@@ -277,12 +277,12 @@ class Changes:
                 yield from self._note_module(place, each)
 
     def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
-        """Note the attributes of a thing; of a library's class, only those with public names."""
-        own, is_theirs = vars(thing), is_by_user(type(thing))
+        """Note the attributes of a thing; of a class of torch, only those with public names."""
+        own, is_torchs = vars(thing), type(thing).__module__.partition(".")[0] == "torch"
         for key, value in own.items():
-            if key not in hidden and (is_theirs or key[:1] != "_") and _is_kept(value):
+            if key not in hidden and not (is_torchs and key[:1] == "_") and _is_kept(value):
                 self._notes.note_key(f"{name}.{key}", value, own, key)
-        if is_theirs:
+        if is_by_user(type(thing)):
             self._notes.note_table(name, own)
 
     def _note_module(self, name: str, module: Any) -> Roots:

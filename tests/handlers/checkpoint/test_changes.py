@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torchmetrics
 from torch import nn
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
@@ -245,6 +246,32 @@ def test_an_attribute_of_an_optimizer_that_its_steps_change_goes_on(tmp_path):
     whole = run(tmp_path / "whole", 3)
     run(tmp_path / "left", 2)
     assert run(tmp_path / "left", 3) == whole
+
+
+@pytest.mark.parametrize("is_named", [True, False])
+@pytest.mark.parametrize("kind", [torchmetrics.MeanMetric, torchmetrics.CatMetric])
+def test_a_metric_that_is_updated_by_hand_goes_on_within_its_epoch(tmp_path, kind, is_named):
+    def run(directory, **limits):
+        metric, found = kind(), []
+
+        def step(state, batch):
+            metric.update(batch)
+
+        engine = Engine(step, Checkpoint(directory, resume=True))
+        engine.objects.update({"metric": metric} if is_named else {})
+
+        @engine.on(Events.EPOCH_COMPLETED)
+        def compute(state):
+            found.append(metric.compute().tolist())
+            metric.reset()
+
+        engine.run([1.0, 2.0, 6.0], max_epochs=3, **limits)
+        return found
+
+    whole = run(tmp_path / "whole")
+    for left in (1, 4, 5, 6):
+        first = run(tmp_path / str(left), max_iterations=left)
+        assert first + run(tmp_path / str(left)) == whole
 
 
 class Sac(EventEnum):
