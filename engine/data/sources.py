@@ -11,13 +11,19 @@ from typing import Any, Generic
 from weakref import WeakSet
 
 from .. import ranks
-from ..state import Batch, Dealing, Position
+from ..state import (
+    Batch,
+    Dealing,
+    Position,
+    capture_generators,
+    loaders_in,
+    parts_inside,
+    places_in,
+)
 from .order import Order
+from .trail import END, Trail, of_list
 
 logger: logging.Logger = logging.getLogger("camshaft")
-
-END: Any = object()
-"""A sentinel for "no batch"."""
 
 _warned = WeakSet[Any]()
 """Loaders that have had a warning of repeated samples, as each run makes a new source."""
@@ -41,6 +47,12 @@ class Source(Generic[Batch]):
         """The function to call before a pass, if another library has prepared the loader."""
         self.move: Callable[[Batch], Batch] | None = None
         """The function by which that library moves a batch to the device."""
+        self.trail: Trail | None = None
+        """What is known of the batches that were read; None if this did not see them all."""
+        self.draws: bool = False
+        """True if the batches that were read again drew random numbers one after the other."""
+        self.listed: str | None = None
+        """The checksum of a list's batches when this run began."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
@@ -51,9 +63,32 @@ class Source(Generic[Batch]):
         Raises:
             ValueError: The data has fewer batches.
         """
-        batches = iterate(self.data)
-        check_length(sum(1 for _ in islice(batches, consumed)), consumed)
+        if type(self.data) in (list, tuple) and self.listed is None:
+            self.listed = of_list(self.data)
+        return self.read_on(iterate(self.data), position, consumed)
+
+    def read_on(
+        self, batches: Iterator[Batch], position: Position, consumed: int
+    ) -> Iterator[Batch]:
+        """The batches after the consumed ones, which are read and dropped."""
+        if position.read_from in (None, position.began) or consumed:
+            self.trail = Trail()
+        if self.trail is not None and self.listed is None:
+            batches = self.trail.follow(batches)
+        found = sum(1 for _ in islice(batches, min(consumed, 1)))
+        before = capture_generators() if consumed > 1 else None
+        check_length(found + sum(1 for _ in islice(batches, consumed - found)), consumed)
+        self.draws = before is not None and before != capture_generators()
         return batches
+
+    def mark(self, consumed: int) -> str | None:
+        """A checksum of the first `consumed` batches, after what it is of; None if not known."""
+        if self.listed is not None:
+            return f"list::{self.listed}"
+        if self.trail is None:
+            return None
+        own = f"batches of rank {ranks.data_rank()} of {ranks.data_world_size()}"
+        return f"{own}:{self.trail.at(consumed)}"
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass, or None if it is unknown.
@@ -66,7 +101,8 @@ class Source(Generic[Batch]):
     def sizes(self) -> dict[str, int]:
         """The sizes, by name, that must not change between the two parts of a pass."""
         sizes = {} if (batches := length_of(self.data)) is None else {"batches": batches}
-        if (workers := getattr(self.data, "num_workers", 0)) and not self.seeds_workers:
+        workers = getattr(self.data, "num_workers", None)
+        if isinstance(workers, int) and not self.seeds_workers:
             sizes["workers"] = workers
         return sizes
 
@@ -225,7 +261,7 @@ def length_of(data: object) -> int | None:
     """The number of batches, or None if the data does not know it."""
     try:
         return len(data)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
+    except Exception:  # what cannot tell its length raises errors of many kinds
         return None
 
 
@@ -250,9 +286,16 @@ def tell_epoch(data: object, number: int) -> None:
 
 
 def parts_by_epoch(data: object) -> list[Any]:
-    """The samplers and data sets that shuffle by epoch, the data itself included."""
-    batch_sampler = getattr(data, "batch_sampler", None)
-    parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
-    parts.append(batch_sampler)
-    parts.append(getattr(batch_sampler, "sampler", None))
-    return list({id(part): part for part in parts if hasattr(part, "set_epoch")}.values())
+    """The samplers and data sets that shuffle by epoch, the data itself included.
+
+    One that is wrapped by another is left to the other.
+    """
+    places = [place for loader in loaders_in(data) for place in places_in(loader)]
+    found = {id(place): place for place in places if _is_by_epoch(place)}
+    wrapping = [place for place in places if id(place) not in found]
+    parts = found | {id(e): e for place in wrapping for e in parts_inside(place, _is_by_epoch)}
+    return [*parts.values()]
+
+
+def _is_by_epoch(thing: object) -> bool:
+    return callable(getattr(thing, "set_epoch", None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sized
-from itertools import islice
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
@@ -53,8 +52,9 @@ class Loader(Source[Any]):
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
         batches = self._begin()
-        check_length(sum(1 for _ in islice(batches, consumed)), consumed)
-        return named(batches) if self.data.num_workers else batches
+        return self.read_on(
+            named(batches) if self.data.num_workers else batches, position, consumed
+        )
 
     def sizes(self) -> dict[str, int]:
         """The numbers of batches and of workers, which share a stream, and the batch size."""
@@ -150,6 +150,11 @@ class IndexedLoader(Loader):
         self.order.skip()  # workers, if any, have their first indices by now
         check_length(self.order.number, consumed)
         return named(batches) if self.data.num_workers else unrecorded(batches)
+
+    def mark(self, consumed: int) -> str | None:
+        """A checksum of the indices that were drawn."""
+        self.draws = self.order.draws
+        return self.order.mark(consumed)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass, also if its first batches had another size."""
