@@ -163,7 +163,7 @@ class Feed(Generic[Batch]):
                 # The script may pass other data, which keeps the state of its own generators.
                 if len(generators_of(self.data)) != len(position.left.generators):
                     position.left.generators = self._capture().generators
-                self.source.settle(position.told)
+                self.source.settle(position)
             self._restore(position.left)
             position.left = None
 
@@ -275,7 +275,7 @@ class Feed(Generic[Batch]):
         rng = rng or self._capture()
         if position is not None and is_unread:
             tell_epoch(self.data, position.number)
-            self.source.settle(position.told)
+            self.source.settle(position)
         self._restore(rng)
 
     def leave(self) -> None:
@@ -298,7 +298,7 @@ class Feed(Generic[Batch]):
 
     def warn_of_doubts(self) -> None:
         """Warn, once per run, of the reasons why a resumed run may not be exact."""
-        if not self._has_warned:
+        if not self._has_warned and self.source.is_sure:
             self._has_warned = True
             for doubt in self.source.doubts():
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from types import FunctionType
+from inspect import isgeneratorfunction
+from itertools import chain, islice
+from types import FunctionType, GeneratorType
 from typing import Any, Generic
 from weakref import WeakSet
 
@@ -16,6 +18,7 @@ from ..state import (
     Dealing,
     Position,
     capture_generators,
+    gives_batches,
     loaders_in,
     parts_inside,
     places_in,
@@ -25,6 +28,9 @@ from .trail import END, Trail, of_list
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
+RESTARTS = "restart_on_stop_iteration"
+"""The attribute by which torchdata's `Loader` begins anew if its state is that of the last batch."""
+DRAWING, QUIET = "begun by its first batch:draws:", "begun by its first batch:draws not:"
 _warned = WeakSet[Any]()
 """Loaders that have had a warning of repeated samples, as each run makes a new source."""
 
@@ -45,6 +51,8 @@ class Source(Generic[Batch]):
         self.order: Any = order or Order()
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
+        self.is_sure: bool = True
+        """False while it is not known yet whether `doubts` has all reasons."""
         self.move: Callable[[Batch], Batch] | None = None
         """The function by which that library moves a batch to the device."""
         self.trail: Trail | None = None
@@ -109,8 +117,8 @@ class Source(Generic[Batch]):
     def state(self) -> Any:
         """The data's own state, if it has one."""
 
-    def settle(self, state: Any) -> None:
-        """Between two passes, load this state into the data, if the data has a state."""
+    def settle(self, position: Position) -> None:
+        """Between two passes, load the state of the data, if it has one."""
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
@@ -133,33 +141,112 @@ class Stateful(Source[Batch]):
     def __init__(self, data: Any) -> None:
         """Take data; an attribute `fits_any_ranks` says if its state fits any number of ranks."""
         super().__init__(data, Order(fits_any_ranks=bool(getattr(data, "fits_any_ranks", False))))
+        self.is_loader: bool = hasattr(data, "_get_iterator")
+        """True if a pass begins by drawing a seed, as torch's loader does."""
+        self.known: str | None = None
+        """Whether batches of a generator draw random numbers: `DRAWING`, `QUIET`, or not known."""
+        self.held: Any = None
+        """The loaded state, while the first batch is read and not handed out."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """Load the data's state, and begin."""
+        """Load the data's state, and begin.
+
+        A generator begins with its first batch, which is read here: a loader draws a seed then. If
+        its batches draw too, they need the generators of the training instead.
+        """
+        restarts = getattr(self.data, RESTARTS, None)
         if consumed:
             self.data.load_state_dict(position.told)
-        return iterate(self.data)
+            self.known = position.mark
+            if restarts:
+                setattr(self.data, RESTARTS, False)  # the run was left in this pass, not behind it
+        batches = iterate(self.data)
+        if restarts:
+            setattr(self.data, RESTARTS, restarts)
+        if not isinstance(batches, GeneratorType):
+            return batches
+        self.is_sure = self.known is not None
+        first: list[Batch] = []
+        if consumed and self.known != DRAWING and (self.known or self.is_loader):
+            first, self.held = [*islice(batches, 1)], position.told
+        return chain.from_iterable(self._begun(first, batches))
+
+    def _begun(self, first: list[Batch], batches: Iterator[Batch]) -> Iterator[Iterable[Batch]]:
+        """All batches; at the second one, look whether it draws random numbers."""
+        self.held = None
+        yield first or islice(batches, 1)
+        if self.known is None:
+            before, second = capture_generators(), [*islice(batches, 1)]
+            self.known = QUIET if capture_generators() == before else DRAWING
+            self.is_sure = True
+            yield second
+        yield batches
+
+    def mark(self, consumed: int) -> str | None:
+        """Whether the batches draw random numbers, if this matters."""
+        return self.known
 
     def state(self) -> Any:
         """The data's own state."""
-        return self.data.state_dict()
+        return self.data.state_dict() if self.held is None else self.held
 
-    def settle(self, state: Any) -> None:
-        """Load the data's state; a loader like torch's applies it in its next iterator."""
-        if state is None:
-            return
-        self.data.load_state_dict(state)
-        if hasattr(self.data, "_get_iterator"):
-            iter(self.data)  # applies the state; the caller restores the generators it draws from
+    def settle(self, position: Position) -> None:
+        """Load the data's state between two passes, so that the next one begins anew.
+
+        Data that keep the state for their next iterator apply it now. If that finds no batch, the
+        end of a pass is behind them.
+        """
+        state, workers = position.told, getattr(self.data, "num_workers", 0)
+        is_other = workers != position.sizes.get("workers", workers)
+        if state is None or (
+            is_other and hasattr(getattr(self.data, "dataset", None), "__getitem__")
+        ):
+            return  # nothing but the workers' places in a pass that is over
+        try:
+            self.data.load_state_dict(state)
+            is_lazy = isgeneratorfunction(type(self.data).__iter__)
+            if not is_lazy and all(each is not state for each in vars(self.data).values()):
+                return
+            batches = iter(self.data)  # the caller restores the generators it draws from
+            if is_lazy and next(batches, END) is not END:
+                self.data.load_state_dict(state)
+        except Exception as error:
+            if not is_other:
+                raise
+            raise ValueError(
+                f"cannot carry on with num_workers={workers}: the state of the "
+                f"{type(self.data).__name__} is of {position.sizes['workers']} workers, and it "
+                f"cannot load that ({error!r}). Go on with as many"
+            ) from error
 
     def doubts(self) -> list[str]:
-        """Doubts about the workers' generators, which the data's own state does not hold."""
-        if not getattr(self.data, "num_workers", 0):
-            return []
-        return [
-            f"the random numbers that workers of a {type(self.data).__name__} draw are not in its "
-            "state; if yours draw some, use a plain DataLoader"
-        ]
+        """Doubts about what the data's own state may not hold."""
+        name, found = type(self.data).__name__, []
+        if getattr(self.data, "num_workers", 0):
+            found.append(
+                f"the random numbers that workers of a {name} draw are not in its state; if yours "
+                "draw some, use a plain DataLoader"
+            )
+        elif self.known == DRAWING and self.is_loader:
+            found.append(
+                f"a {name} draws a seed when its first batch is asked for, and its batches draw "
+                "random numbers too: those after a resume are others. Let its __iter__ begin at "
+                "once, instead of by a generator function"
+            )
+        if buffers := parts_inside(self.data, _has_buffer):
+            found.append(
+                f"a {type(buffers[0]).__name__} holds samples in a buffer, and the state of a "
+                f"{name} may lose them, which camshaft prove shows. A plain DataLoader reads them "
+                "again; ShardedStream(..., shuffle_buffer=) resumes exactly"
+            )
+        return found
+
+
+def _has_buffer(thing: Any) -> bool:
+    return any(
+        "buffer" in name and (isinstance(value, list | deque) or (type(value) is int and value > 1))
+        for name, value in getattr(thing, "__dict__", {}).items()
+    )
 
 
 def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
@@ -293,8 +380,9 @@ def parts_by_epoch(data: object) -> list[Any]:
     places = [place for loader in loaders_in(data) for place in places_in(loader)]
     found = {id(place): place for place in places if _is_by_epoch(place)}
     wrapping = [place for place in places if id(place) not in found]
-    parts = found | {id(e): e for place in wrapping for e in parts_inside(place, _is_by_epoch)}
-    return [*parts.values()]
+    for place in wrapping:
+        found |= {id(e): e for e in parts_inside(place, _is_by_epoch) if gives_batches(type(e))}
+    return [*found.values()]
 
 
 def _is_by_epoch(thing: object) -> bool:

@@ -168,24 +168,22 @@ def parts_inside(data: object, wanted: Callable[[Any], bool]) -> list[Any]:
     while left and len(seen) < MOST:
         part = left.popleft()
         if type(part) not in SEARCHED:
-            parts = getattr(part, "__dict__", {}).values()
-        else:
-            parts = part.values() if isinstance(part, dict) else part
-        for each in parts:
-            is_searched = _holds_batches(type(each)) and id(each) not in seen
-            if is_searched and not (type(each) in SEARCHED and len(each) > SHORT):
+            part = getattr(part, "__dict__", {})
+        for each in part.values() if isinstance(part, dict) else part:
+            if type(each) in PLAIN or id(each) in seen:
+                continue
+            if type(each) not in SEARCHED and wanted(each):
+                found[id(each)] = each
+            elif gives_batches(type(each)) and (type(each) not in SEARCHED or len(each) <= SHORT):
                 seen.add(id(each))
-                if type(each) not in SEARCHED and wanted(each):
-                    found[id(each)] = each
-                else:
-                    left.append(each)
+                left.append(each)
     return [*found.values()]
 
 
 @lru_cache(maxsize=1024)
-def _holds_batches(kind: type) -> bool:
-    """True for what gives batches, indices or samples; tensors, arrays and modules do not."""
-    gives = any(hasattr(kind, name) for name in ("__iter__", "__getitem__", "set_epoch"))
+def gives_batches(kind: Any) -> bool:
+    """True for a class that gives batches, indices or samples; no tensor, array or module does."""
+    gives = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
     return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
 
 

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
-from ...state import Dealing, Position, own_generators
+from ...checks.reached import reached
+from ...state import Dealing, Position, global_generators, is_generator
 from ..loaders import LengthBatches, Packed, SeededSamples, inner_of
 from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
@@ -72,16 +73,10 @@ class Loader(Source[Any]):
         return sizes
 
     def doubts(self) -> list[str]:
-        """Doubts about generators that only workers hold, and batches in an undefined order."""
+        """Doubts about persistent workers, and about batches in an undefined order."""
         found = super().doubts()
         if self.data.num_workers and not getattr(self.data, "in_order", True):
             found.append("in_order=False hands batches out as they come; use in_order=True")
-        if self.data.num_workers and own_generators(self.data.dataset):
-            found.append(
-                "the data set has a random generator of its own, and each worker has a copy of it; "
-                "draw from the generators of torch, NumPy or Python, which workers get anew for "
-                "each batch"
-            )
         return found
 
     def close(self) -> None:
@@ -168,6 +163,21 @@ class IndexedLoader(Loader):
         if isinstance(self.data.dataset, Sized):
             sizes["samples"] = len(self.data.dataset)
         return sizes
+
+    def doubts(self) -> list[str]:
+        """Doubts about generators of which each worker has a copy, at any depth."""
+        found = super().doubts()
+        reading = [getattr(self.data.dataset, "__getitem__", None), self.data.collate_fn]
+        if not self.data.num_workers:
+            return found
+        usual = [*map(id, global_generators())]
+        if own := reached(reading, lambda each: is_generator(each) and id(each) not in usual):
+            found.append(
+                f"the data set has a random generator of its own ({min(own, key=len)}), and each "
+                "worker has a copy of it; draw from the generators of torch, NumPy or Python, "
+                "which workers get anew for each batch"
+            )
+        return found
 
     def _check_places(self) -> None:
         """Refuse `SeededSamples` if the places of samples are unknown, or inside a wrapper."""
