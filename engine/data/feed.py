@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
 from enum import Enum
 from functools import cached_property
@@ -228,7 +228,7 @@ class Feed(Generic[Batch]):
         if earlier is not None:
             position.usual, position.mark = earlier.usual, earlier.mark if consumed else None
         check_same_ranks(earlier, consumed)
-        self._has_opened = True
+        self._has_opened, self._is_continued = True, False
         batches = self._open(position, consumed)
         if consumed:  # reading an iterator again must not draw: it drew these numbers before
             self._restore(rng)
@@ -296,11 +296,16 @@ class Feed(Generic[Batch]):
             position.at_end = is_last and not self.repeats
         position.left = now
 
-    def warn_of_doubts(self) -> None:
-        """Warn, once per run, of the reasons why a resumed run may not be exact."""
+    def warn_of_doubts(self, of_workers: Callable[[Any], list[str]]) -> None:
+        """Warn, once per run, of the reasons why a resumed run may not be exact.
+
+        Args:
+            of_workers: Tells of generators that workers copy, if they read no sample again.
+        """
         if not self._has_warned and self.source.is_sure:
             self._has_warned = True
-            for doubt in self.source.doubts():
+            source = self.source
+            for doubt in source.doubts() + (of_workers(source.data) if source.skips else []):
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
     def close(self) -> None:
@@ -314,10 +319,11 @@ class Feed(Generic[Batch]):
         """Tell parts of the data which pass begins, unless they were told and still know it."""
         if not self.state.training:  # it may share its data set with the training around it
             return
-        told = (number, [getattr(each, "epoch", None) for each in parts_by_epoch(self.data)])
-        if told != self._told:
-            tell_epoch(self.data, number)
-            self._told = number, [getattr(e, "epoch", None) for e in parts_by_epoch(self.data)]
+        parts = parts_by_epoch(self.data)
+        if self._told != (number, [getattr(each, "epoch", None) for each in parts]):
+            for part in parts:
+                part.set_epoch(number - 1)
+            self._told = number, [getattr(each, "epoch", None) for each in parts]
 
     def _parts(self) -> dict[str, Any]:
         """By name: the objects of the engine, with a state, from which the data draws."""
@@ -330,13 +336,10 @@ class Feed(Generic[Batch]):
     def _note_length(self, position: Position) -> None:
         """Note how long a pass was; warn of a continued one that was not as long as is known."""
         count = self.state.iteration - position.began
-        known = {self.source.length(position.dealing), position.usual} - {None, 0}
+        lengths = (self.source.length(position.dealing), position.usual)
+        known = {length for length in lengths if length}
         workers = getattr(self.source.data, "num_workers", 0) or 1  # each may end by a short batch
-        if (
-            self._is_continued
-            and known
-            and all(abs(count - (one or 0)) >= workers for one in known)
-        ):
+        if self._is_continued and known and min(abs(count - one) for one in known) >= workers:
             logger.warning(
                 "the resumed epoch %d has ended after %d batches instead of %s: unless its length "
                 "varies, samples have come twice or never, and camshaft prove shows where",

@@ -19,7 +19,6 @@ from ..state import (
     Position,
     capture_generators,
     gives_batches,
-    loaders_in,
     parts_inside,
     places_in,
 )
@@ -29,7 +28,7 @@ from .trail import END, Trail, of_list
 logger: logging.Logger = logging.getLogger("camshaft")
 
 RESTARTS = "restart_on_stop_iteration"
-"""The attribute by which torchdata's `Loader` begins anew if its state is that of the last batch."""
+"""The attribute of torchdata's `Loader` by which it begins anew behind the last batch."""
 DRAWING, QUIET = "begun by its first batch:draws:", "begun by its first batch:draws not:"
 _warned = WeakSet[Any]()
 """Loaders that have had a warning of repeated samples, as each run makes a new source."""
@@ -43,6 +42,8 @@ class Source(Generic[Batch]):
 
     seeds_workers = False
     """True if the workers' random numbers depend on the batch only, not on the workers."""
+    skips = False
+    """True if the samples that are skipped are not read again."""
     fills_up = False
     """True if a rank without a further batch takes part in the steps of other ranks by `filling`"""
 
@@ -243,7 +244,7 @@ class Stateful(Source[Batch]):
 
 
 def _has_buffer(thing: Any) -> bool:
-    return any(
+    return gives_batches(type(thing)) and any(
         "buffer" in name and (isinstance(value, list | deque) or (type(value) is int and value > 1))
         for name, value in getattr(thing, "__dict__", {}).items()
     )
@@ -375,13 +376,14 @@ def tell_epoch(data: object, number: int) -> None:
 def parts_by_epoch(data: object) -> list[Any]:
     """The samplers and data sets that shuffle by epoch, the data itself included.
 
-    One that is wrapped by another is left to the other.
+    What is inside one of them is left to it.
     """
-    places = [place for loader in loaders_in(data) for place in places_in(loader)]
+    places = places_in(data)
     found = {id(place): place for place in places if _is_by_epoch(place)}
-    wrapping = [place for place in places if id(place) not in found]
-    for place in wrapping:
-        found |= {id(e): e for e in parts_inside(place, _is_by_epoch) if gives_batches(type(e))}
+    for place in places if id(data) not in found else ():
+        if id(place) not in found:
+            parts = parts_inside(place, _is_by_epoch)
+            found |= {id(each): each for each in parts if gives_batches(type(each))}
     return [*found.values()]
 
 

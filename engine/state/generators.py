@@ -164,7 +164,7 @@ def parts_inside(data: object, wanted: Callable[[Any], bool]) -> list[Any]:
     The search does not go into a wanted object, tensors, modules, or a list of batches.
     """
     found: dict[int, Any] = {}
-    seen, left = {id(data)}, deque([data])
+    seen, left = {id(data)}, deque[Any]([] if type(data) in SEARCHED else [data])
     while left and len(seen) < MOST:
         part = left.popleft()
         if type(part) not in SEARCHED:
@@ -180,16 +180,18 @@ def parts_inside(data: object, wanted: Callable[[Any], bool]) -> list[Any]:
     return [*found.values()]
 
 
-@lru_cache(maxsize=1024)
-def gives_batches(kind: Any) -> bool:
+def _gives_batches(kind: type) -> bool:
     """True for a class that gives batches, indices or samples; no tensor, array or module does."""
     gives = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
     return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
 
 
+gives_batches: Callable[[type], bool] = lru_cache(maxsize=1024)(_gives_batches)
+
+
 def loaders_in(data: object) -> list[Any]:
     """The data itself, and the loaders with a sampler that it wraps, alone or in short lists."""
-    if _is_loader(data) or type(data) in SEARCHED:
+    if _is_loader(data):
         return [data]
     return [data, *parts_inside(data, _is_loader)]
 

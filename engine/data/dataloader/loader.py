@@ -10,8 +10,7 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
-from ...checks.reached import reached
-from ...state import Dealing, Position, global_generators, is_generator
+from ...state import Dealing, Position
 from ..loaders import LengthBatches, Packed, SeededSamples, inner_of
 from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
@@ -121,7 +120,7 @@ class IndexedLoader(Loader):
     """
 
     order: Sampled
-    seeds_workers = True
+    seeds_workers = skips = True
 
     def __init__(self, data: DataLoader[Any], *, each_once: bool = False) -> None:
         super().__init__(data, order_of(data, each_once))
@@ -163,21 +162,6 @@ class IndexedLoader(Loader):
         if isinstance(self.data.dataset, Sized):
             sizes["samples"] = len(self.data.dataset)
         return sizes
-
-    def doubts(self) -> list[str]:
-        """Doubts about generators of which each worker has a copy, at any depth."""
-        found = super().doubts()
-        reading = [getattr(self.data.dataset, "__getitem__", None), self.data.collate_fn]
-        if not self.data.num_workers:
-            return found
-        usual = [*map(id, global_generators())]
-        if own := reached(reading, lambda each: is_generator(each) and id(each) not in usual):
-            found.append(
-                f"the data set has a random generator of its own ({min(own, key=len)}), and each "
-                "worker has a copy of it; draw from the generators of torch, NumPy or Python, "
-                "which workers get anew for each batch"
-            )
-        return found
 
     def _check_places(self) -> None:
         """Refuse `SeededSamples` if the places of samples are unknown, or inside a wrapper."""

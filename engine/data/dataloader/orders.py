@@ -6,7 +6,7 @@ import copy
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sized
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, cast
 from zlib import crc32
 
@@ -123,13 +123,18 @@ class Sampled(Order):
         return iter(self.sampler)
 
     def _skip(self, batches: int) -> None:
-        total, before = 0, None
-        for indices in islice(self._rest, batches):
-            total = of_indices(indices, total)
+        for indices in self._noted(islice(self._rest, batches)):
             self.number += 1
             self.place += _count(indices)
+
+    def _noted(self, drawn: Iterator[Any]) -> Iterator[Any]:
+        """The indices that are skipped, with a checksum behind the last one."""
+        total, before = 0, None
+        for indices in drawn:
+            total = of_indices(indices, total)
             if before is None:
                 self.first, before = of_first(indices), capture_generators()
+            yield indices
         self._totals.append(total)
         self.draws = before is not None and before != capture_generators()
 
@@ -205,19 +210,15 @@ class OneByOne(Sampled):
         ones = iter(self.ones) if self.is_batched else self._rest  # at its beginning
         samples = self.samples_before
         wanted = batches * self.size if samples is None else samples
-        found, total, before = 0, 0, None
-        while some := [*islice(ones, min(wanted - found, 4096 if found else 1))]:
-            found += len(some)
-            self.place += sum(map(_count, some))
-            for each in [some] if self.is_batched else some:
-                total = of_indices(each, total)
-            if before is None:
-                self.first, before = (
-                    of_first(some if self.is_batched else some[0]),
-                    capture_generators(),
-                )
-        self._totals.append(total)
-        self.draws = before is not None and before != capture_generators()
+        found = 0
+        # One by one where each may be a list of its own, and to look behind the first one.
+        sizes = chain([1], repeat(4096 if self.is_batched else 1))
+        left = islice(ones, wanted)
+        drawn = iter(lambda: [*islice(left, next(sizes))], [])
+        for some in self._noted(drawn if self.is_batched else chain.from_iterable(drawn)):
+            part = some if self.is_batched else [some]
+            found += len(part)
+            self.place += sum(map(_count, part))
         if found > wanted - self.size:  # the last skipped batch may be short
             self.number = batches
         if self.is_batched:
