@@ -64,6 +64,8 @@ class Trail:
 
 def of_indices(indices: Any, total: int = 0) -> int:
     """Carry a checksum on over indices: the same one, whatever batches they come in."""
+    if hasattr(indices, "tolist"):  # a tensor or an array
+        indices = indices.tolist()
     some = indices if isinstance(indices, list | tuple) else [indices]
     try:
         return crc32(array("q", some), total)

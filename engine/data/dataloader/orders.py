@@ -142,10 +142,11 @@ class Sampled(Order):
         """The batches, with the seed and the places that the data set needs."""
         self.skip()
         for indices in self._rest:
-            try:  # without a call of ours for each batch
-                total = crc32(array("q", indices), self._totals[-1])
+            total = self._totals[-1]
+            try:  # usually a list of integers, without a call of ours
+                total = crc32(array("q", indices if type(indices) is list else None), total)
             except (TypeError, ValueError, OverflowError):
-                total = of_indices(indices, self._totals[-1])
+                total = of_indices(indices, total)
             self._totals.append(total)
             self.number += 1
             if self.number == 1:

@@ -471,6 +471,42 @@ def test_a_generator_at_any_depth_of_a_data_set_that_workers_copy_is_told(doubts
     assert "a random generator of its own (self.transforms[0].noise)" in message
 
 
+class Named(Dataset):
+    """Samples by any keys."""
+
+    def __init__(self, keys, size=2):
+        self.keys, self.size = keys, size
+
+    def __len__(self):
+        return len(self.keys)
+
+    def __getitem__(self, key):
+        return str(key)
+
+    def batches(self):
+        for start in range(0, len(self.keys), self.size):
+            yield self.keys[start : start + self.size]
+
+
+@pytest.mark.parametrize("keys", [torch.arange(8), "abcdefgh", [(n, 1) for n in range(8)]])
+@pytest.mark.parametrize("size", [None, 3])
+def test_indices_of_any_kind_are_compared(keys, size):
+    class Shuffled(Sampler):
+        def __len__(self):
+            return 8
+
+        def __iter__(self):
+            return (keys[place] for place in torch.randperm(8))
+
+    for make in (
+        lambda: DataLoader(Named(keys), size, sampler=Shuffled()),
+        lambda: DataLoader(Named(keys), batch_sampler=[*Named(keys).batches()]),
+    ):
+        whole, _ = part(make)
+        for stop in (1, 2, 6):
+            assert resumed(make, stop) == whole
+
+
 def test_the_checksum_of_indices_does_not_depend_on_their_batches():
     first, saved = part(lambda: DataLoader(range(24), 4, shuffle=True), 2)
     second, _ = part(lambda: DataLoader(range(24), 8, shuffle=True), None, saved)
