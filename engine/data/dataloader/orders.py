@@ -142,9 +142,9 @@ class Sampled(Order):
         """The batches, with the seed and the places that the data set needs."""
         self.skip()
         for indices in self._rest:
-            total = self._totals[-1]
+            total, own = self._totals[-1], indices if type(indices) is list else [None]
             try:  # usually a list of integers, without a call of ours
-                total = crc32(array("q", indices if type(indices) is list else None), total)
+                total = crc32(array("q", own), total)
             except (TypeError, ValueError, OverflowError):
                 total = of_indices(indices, total)
             self._totals.append(total)
