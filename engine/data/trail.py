@@ -124,7 +124,7 @@ def same_states(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(same_states(one[k], other[k]) for k in one)
     if isinstance(one, list | tuple):
         return len(one) == len(other) and all(map(same_states, one, other))
-    if hasattr(one, "shape"):
+    if hasattr(type(one), "shape"):
         return bool(one.shape == other.shape and (one == other).all())
     return bool(one == other)
 
@@ -140,8 +140,8 @@ def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
     kind = type(value)
     if value is None or kind in (bool, int, float, complex, str, bytes):
         yield repr(value[:LONGEST] if kind in (str, bytes) else value)
-    elif hasattr(value, "shape") and hasattr(value, "dtype"):
-        yield f"{value.dtype} {[*value.shape]} {_some_values(value)}"
+    elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
+        yield f"{kind.__qualname__} {_some_values(value)}"
     elif depth == DEEPEST:
         yield kind.__qualname__
     elif isinstance(value, dict | list | tuple):
@@ -152,21 +152,23 @@ def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
     else:  # the fields of a batch's own class; plain ones may be times, or numbers of objects
         yield kind.__qualname__
         for name, each in islice(sorted(getattr(value, "__dict__", {}).items()), WIDEST):
-            if hasattr(each, "shape") or isinstance(each, dict | list | tuple):
+            if hasattr(type(each), "shape") or isinstance(each, dict | list | tuple):
                 yield name
                 yield from text_lines(each, depth + 1)
 
 
 def _some_values(value: Any) -> Any:
     """A value of each of some samples, if reading them copies nothing and waits for no device."""
-    is_near = getattr(getattr(value, "device", None), "type", "cpu") == "cpu"
-    if not is_near or getattr(value.dtype, "hasobject", False):
-        return ""
+    seen = ""
     try:
+        seen = f"{value.dtype} {[*value.shape]}"
+        is_near = getattr(getattr(value, "device", None), "type", "cpu") == "cpu"
+        if not is_near or getattr(value.dtype, "hasobject", False):
+            return seen
         while len(value.shape) > 1:
             value = value[:, value.shape[1] // 2]
         if len(value.shape) == 1:
             value = value[:: max(1, value.shape[0] // WIDEST)]
-        return value.tolist()
-    except Exception:  # a sparse or an empty one, one without data, of other classes
-        return ""
+        return f"{seen} {value.tolist()}"
+    except Exception:  # a nested, a sparse or an empty one, one without data, of other classes
+        return seen

@@ -471,6 +471,20 @@ def test_a_generator_at_any_depth_of_a_data_set_that_workers_copy_is_told(doubts
     assert "a random generator of its own (self.transforms[0].noise)" in message
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_batches_of_any_kind_are_looked_at_without_an_error():
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    batches = [ragged, torch.eye(3).to_sparse(), torch.ones(0, 2), None, {1: [object()]}, "text"]
+
+    class Any(IterableDataset):
+        def __iter__(self):
+            return iter(batches)
+
+    seen = []
+    Engine(lambda state, batch: seen.append(batch)).run(DataLoader(Any(), None), max_epochs=1)
+    assert len(seen) == len(batches)
+
+
 class Named(Dataset):
     """Samples by any keys."""
 
