@@ -11,7 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import modules, ranks
-from .checks import attach_checks, check_same_on_ranks, generators_of_run, script_functions
+from .checks import (
+    attach_checks,
+    check_same_on_ranks,
+    doubts_of_workers,
+    generators_of_run,
+    script_functions,
+)
 from .data import Feed, PassEnd, warn_of_undealt
 from .events import Events
 from .explain import advise_on_workers, explain
@@ -286,7 +292,7 @@ class Loop(Generic[Batch, Output]):
         if control.saves:
             if self.feed.is_open:
                 self._leave()
-                self.feed.warn_of_doubts()
+                self.feed.warn_of_doubts(doubts_of_workers)
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
             served = len(control.saves)

@@ -125,6 +125,23 @@ def generators_of_run(
     return found
 
 
+def doubts_of_workers(data: Any) -> list[str]:
+    """A sentence if workers copy generators, at any depth of the data set that they read."""
+    if not getattr(data, "num_workers", 0):
+        return []
+    usual = [*map(id, global_generators())]
+    own = reached(
+        [getattr(data.dataset, "__getitem__", None), data.collate_fn],
+        lambda each: is_generator(each) and id(each) not in usual,
+    )
+    return [
+        f"the data set has a random generator of its own ({name}), and each worker has a copy of "
+        "it; draw from the generators of torch, NumPy or Python, which workers get anew for each "
+        "batch"
+        for name in [*own][:1]
+    ]
+
+
 def _reading(data: object) -> list[Callable[..., Any]]:
     """The functions that read data in this process, in which a script may draw random numbers."""
     if getattr(data, "num_workers", 0):

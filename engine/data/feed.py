@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
 from enum import Enum
 from functools import cached_property
 from itertools import islice
@@ -18,6 +19,8 @@ from ..state import (
     State,
     capture_generators,
     generators_of,
+    has_state,
+    parts_inside,
     restore_generators,
     seed_from,
     under_way,
@@ -26,15 +29,16 @@ from .in_step import InStep
 from .order import check_same_ranks, go_on, is_of_other_ranks
 from .prepared import inside_prepared
 from .sources import (
-    END,
     Source,
     Stateful,
+    parts_by_epoch,
     read_again,
     rest_of,
     shortest,
     tell_epoch,
     warn_of_repeats,
 )
+from .trail import END, check_same_again, same_states
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -99,6 +103,10 @@ class Feed(Generic[Batch]):
         self._has_opened = False
         """True once this process has begun a pass or continued one."""
         self._has_warned = False
+        self._is_continued = False
+        """True while the pass is one of which another process read the beginning."""
+        self._told: tuple[int, list[Any]] | None = None
+        """The pass that parts of the data were told of last, and the epochs that they then had."""
 
     @cached_property
     def source(self) -> Source[Batch]:
@@ -113,9 +121,12 @@ class Feed(Generic[Batch]):
     def length(self) -> int | None:
         """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
         state, position = self.state, self.position
-        is_inside = self.is_open and state.control.in_epoch and self._has_begun()
-        with self._as_it_began() if is_inside else nullcontext():
-            length = self.source.length(position.dealing if position and is_inside else None)
+        is_inside = state.control.in_epoch and self._has_begun()
+        number = 0 if position is None else position.number
+        self._tell(number if is_inside else number + 1)  # the length may depend on it
+        dealing = position.dealing if position and is_inside and self.is_open else None
+        with self._as_it_began() if is_inside and self.is_open else nullcontext():
+            length = self.source.length(dealing)
         if self.repeats:
             length = self.limit
         elif length is not None:
@@ -140,6 +151,7 @@ class Feed(Generic[Batch]):
         """Continue from the saved position, on any number of ranks; restore the generators."""
         state, position = self.state, self.position
         if position is not None and self._is_inside(position):
+            self._tell(position.number)
             if position.at_end and is_of_other_ranks(position, self.source):
                 position.used_up = True
             else:
@@ -154,7 +166,7 @@ class Feed(Generic[Batch]):
                 # The script may pass other data, which keeps the state of its own generators.
                 if len(generators_of(self.data)) != len(position.left.generators):
                     position.left.generators = self._capture().generators
-                self.source.settle(position.told)
+                self.source.settle(position)
             self._restore(position.left)
             position.left = None
 
@@ -192,6 +204,7 @@ class Feed(Generic[Batch]):
             if state.iteration_in_epoch == self._cut:
                 return PassEnd.COMPLETE
             if position is not None and not self.repeats:
+                self._note_length(position)
                 position.used_up = True
             return self._at_end_of_data()
         if self._is_used_up():  # an earlier process has read this pass to its end
@@ -207,15 +220,18 @@ class Feed(Generic[Batch]):
         state, earlier = self.state, self.position
         if number is None:
             number = 1 if earlier is None else earlier.number + 1
-        if state.training:  # an evaluation may share its data set with the training around it
-            tell_epoch(self.data, number)
+        parts = self._parts()
+        self._tell(number)
         rng = self._capture()
         seed = seed_from(rng) if earlier is None else earlier.seed
         position = state.control.position = Position(number, state.iteration, rng, seed)
         position.sizes, position.dealing = self.source.sizes(), self.source.order.dealing()
+        position.parts = {name: deepcopy(each.state_dict()) for name, each in parts.items()}
         consumed = read_again(self.data, position, earlier)
+        if earlier is not None:
+            position.usual, position.mark = earlier.usual, earlier.mark if consumed else None
         check_same_ranks(earlier, consumed)
-        self._has_opened = True
+        self._has_opened, self._is_continued = True, False
         if (noted := state.control.noted) is not None:
             noted.begin_pass()
         batches = self._open(position, consumed)
@@ -233,14 +249,22 @@ class Feed(Generic[Batch]):
             return rest_of(self.data)
         now = self._capture()
         self._restore(position.rng)
-        tell_epoch(self.data, position.number)
+        parts = {name: each for name, each in self._parts().items() if name in position.parts}
+        left = {name: deepcopy(each.state_dict()) for name, each in parts.items()}
+        for name, each in parts.items():
+            each.load_state_dict(deepcopy(position.parts[name]))
+            self._told = None
+        self._tell(position.number)
         consumed = self._consumed(position)
         if position.source is not None:  # another iterator, in this process
-            position.read_from = None
+            position.read_from = position.mark = None
         with self._as_it_began():
             batches = self._open(position, consumed)
         position.source = self.data if isinstance(self.data, Iterator) else None
-        self._has_opened = True
+        self._has_opened = self._is_continued = True
+        for name, each in parts.items():  # else drawing has brought it to where it was
+            if not same_states(each.state_dict(), left[name]):
+                each.load_state_dict(left[name])
         self._restore(now)
         return batches
 
@@ -257,7 +281,7 @@ class Feed(Generic[Batch]):
         rng = rng or self._capture()
         if position is not None and is_unread:
             tell_epoch(self.data, position.number)
-            self.source.settle(position.told)
+            self.source.settle(position)
         self._restore(rng)
 
     def leave(self) -> None:
@@ -272,15 +296,22 @@ class Feed(Generic[Batch]):
         elif position.number and self._has_opened:
             # Until this process has opened a pass, the data is not at the position.
             position.told = self.source.state()
+            read_from = position.began if position.read_from is None else position.read_from
+            position.mark = self.source.mark(state.iteration - read_from)
             is_last = state.iteration_in_epoch == state.epoch_length
             position.at_end = is_last and not self.repeats
         position.left = now
 
-    def warn_of_doubts(self) -> None:
-        """Warn, once per run, of the reasons why a resumed run may not be exact."""
-        if not self._has_warned:
+    def warn_of_doubts(self, of_workers: Callable[[Any], list[str]]) -> None:
+        """Warn, once per run, of the reasons why a resumed run may not be exact.
+
+        Args:
+            of_workers: Tells of generators that workers copy, if they read no sample again.
+        """
+        if not self._has_warned and self.source.is_sure:
             self._has_warned = True
-            for doubt in self.source.doubts():
+            source = self.source
+            for doubt in source.doubts() + (of_workers(source.data) if source.skips else []):
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
     def close(self) -> None:
@@ -289,6 +320,39 @@ class Feed(Generic[Batch]):
         self._passes = self._pass = iter(())  # breaks the reference cycle with the generator
         if "source" in vars(self):
             self.source.close()
+
+    def _tell(self, number: int) -> None:
+        """Tell parts of the data which pass begins, unless they were told and still know it."""
+        if not self.state.training:  # it may share its data set with the training around it
+            return
+        parts = parts_by_epoch(self.data)
+        if self._told != (number, [getattr(each, "epoch", None) for each in parts]):
+            for part in parts:
+                part.set_epoch(number - 1)
+            self._told = number, [getattr(each, "epoch", None) for each in parts]
+
+    def _parts(self) -> dict[str, Any]:
+        """By name: the objects of the engine, with a state, from which the data draws."""
+        engine = self.state.control.engine
+        if engine is None or not self.state.training or isinstance(self.source, Stateful):
+            return {}
+        named = {id(each): name for name, each in engine.objects.items() if has_state(each)}
+        return {named[id(e)]: e for e in parts_inside(self.data, lambda thing: id(thing) in named)}
+
+    def _note_length(self, position: Position) -> None:
+        """Note how long a pass was; warn of a continued one that was not as long as is known."""
+        count = self.state.iteration - position.began
+        lengths = (self.source.length(position.dealing), position.usual)
+        known = {length for length in lengths if length}
+        workers = getattr(self.source.data, "num_workers", 0) or 1  # each may end by a short batch
+        if self._is_continued and known and min(abs(count - one) for one in known) >= workers:
+            logger.warning(
+                "the resumed epoch %d has ended after %d batches instead of %s: unless its length "
+                "varies, samples have come twice or never, and camshaft prove shows where",
+                *(self.state.epoch, count, " or ".join(map(str, known))),
+            )
+        self._is_continued = False
+        position.usual = count if position.usual in (None, count) else 0
 
     def _capture(self) -> Rng:
         return capture_generators(self.data, self.named)
@@ -354,6 +418,8 @@ class Feed(Generic[Batch]):
         while True:
             yield from batches
             self._refuse_empty()
+            if self.position is not None:
+                self._note_length(self.position)
             if self.position is None or self.position.began == self.state.iteration:
                 return
             batches = self.begin_pass()
@@ -364,6 +430,9 @@ class Feed(Generic[Batch]):
         if source.begin is not None:
             source.begin()
         batches = source.open(position, consumed)
+        if consumed:
+            check_same_again(source, position, consumed, self.state.epoch)
+        position.is_loaded = False
         if source.fills_up and self.state.training and self.in_step.is_on:
             batches = self.in_step.filled(batches, source, self.state)
         if source.move is not None:

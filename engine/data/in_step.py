@@ -8,7 +8,8 @@ from typing import Any
 
 from .. import ranks
 from ..state import Batch, State
-from .sources import END, may_begin_again
+from .sources import may_begin_again
+from .trail import END
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

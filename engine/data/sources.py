@@ -4,21 +4,32 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from types import FunctionType
+from inspect import isgeneratorfunction
+from itertools import chain, islice
+from types import FunctionType, GeneratorType
 from typing import Any, Generic
 from weakref import WeakSet
 
 from .. import ranks
-from ..state import Batch, Dealing, Position
+from ..state import (
+    Batch,
+    Dealing,
+    Position,
+    capture_generators,
+    gives_batches,
+    parts_inside,
+    places_in,
+)
 from .order import Order
+from .trail import END, Trail, of_list
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-END: Any = object()
-"""A sentinel for "no batch"."""
-
+RESTARTS = "restart_on_stop_iteration"
+"""The attribute of torchdata's `Loader` by which it begins anew behind the last batch."""
+DRAWING, QUIET = "begun by its first batch:draws:", "begun by its first batch:draws not:"
 _warned = WeakSet[Any]()
 """Loaders that have had a warning of repeated samples, as each run makes a new source."""
 
@@ -31,6 +42,8 @@ class Source(Generic[Batch]):
 
     seeds_workers = False
     """True if the workers' random numbers depend on the batch only, not on the workers."""
+    skips = False
+    """True if the samples that are skipped are not read again."""
     fills_up = False
     """True if a rank without a further batch takes part in the steps of other ranks by `filling`"""
 
@@ -39,8 +52,16 @@ class Source(Generic[Batch]):
         self.order: Any = order or Order()
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
+        self.is_sure: bool = True
+        """False while it is not known yet whether `doubts` has all reasons."""
         self.move: Callable[[Batch], Batch] | None = None
         """The function by which that library moves a batch to the device."""
+        self.trail: Trail | None = None
+        """What is known of the batches that were read; None if this did not see them all."""
+        self.draws: bool = False
+        """True if the batches that were read again drew random numbers one after the other."""
+        self.listed: str | None = None
+        """The checksum of a list's batches when this run began."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
@@ -51,9 +72,32 @@ class Source(Generic[Batch]):
         Raises:
             ValueError: The data has fewer batches.
         """
-        batches = iterate(self.data)
-        check_length(sum(1 for _ in islice(batches, consumed)), consumed)
+        if type(self.data) in (list, tuple) and self.listed is None:
+            self.listed = of_list(self.data)
+        return self.read_on(iterate(self.data), position, consumed)
+
+    def read_on(
+        self, batches: Iterator[Batch], position: Position, consumed: int
+    ) -> Iterator[Batch]:
+        """The batches after the consumed ones, which are read and dropped."""
+        if position.read_from in (None, position.began) or consumed:
+            self.trail = Trail()
+        if self.trail is not None and self.listed is None:
+            batches = self.trail.follow(batches)
+        found = sum(1 for _ in islice(batches, min(consumed, 1)))
+        before = capture_generators() if consumed > 1 else None
+        check_length(found + sum(1 for _ in islice(batches, consumed - found)), consumed)
+        self.draws = before is not None and before != capture_generators()
         return batches
+
+    def mark(self, consumed: int) -> str | None:
+        """A checksum of the first `consumed` batches, after what it is of; None if not known."""
+        if self.listed is not None:
+            return f"list::{self.listed}"
+        if self.trail is None:
+            return None
+        own = f"batches of rank {ranks.data_rank()} of {ranks.data_world_size()}"
+        return f"{own}:{self.trail.at(consumed)}"
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass, or None if it is unknown.
@@ -66,15 +110,16 @@ class Source(Generic[Batch]):
     def sizes(self) -> dict[str, int]:
         """The sizes, by name, that must not change between the two parts of a pass."""
         sizes = {} if (batches := length_of(self.data)) is None else {"batches": batches}
-        if (workers := getattr(self.data, "num_workers", 0)) and not self.seeds_workers:
+        workers = getattr(self.data, "num_workers", None)
+        if isinstance(workers, int) and not self.seeds_workers:
             sizes["workers"] = workers
         return sizes
 
     def state(self) -> Any:
         """The data's own state, if it has one."""
 
-    def settle(self, state: Any) -> None:
-        """Between two passes, load this state into the data, if the data has a state."""
+    def settle(self, position: Position) -> None:
+        """Between two passes, load the state of the data, if it has one."""
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
@@ -97,33 +142,112 @@ class Stateful(Source[Batch]):
     def __init__(self, data: Any) -> None:
         """Take data; an attribute `fits_any_ranks` says if its state fits any number of ranks."""
         super().__init__(data, Order(fits_any_ranks=bool(getattr(data, "fits_any_ranks", False))))
+        self.is_loader: bool = hasattr(data, "_get_iterator")
+        """True if a pass begins by drawing a seed, as torch's loader does."""
+        self.known: str | None = None
+        """Whether batches of a generator draw random numbers: `DRAWING`, `QUIET`, or not known."""
+        self.held: Any = None
+        """The loaded state, while the first batch is read and not handed out."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """Load the data's state, and begin."""
+        """Load the data's state, and begin.
+
+        A generator begins with its first batch, which is read here: a loader draws a seed then. If
+        its batches draw too, they need the generators of the training instead.
+        """
+        restarts = getattr(self.data, RESTARTS, None)
         if consumed:
             self.data.load_state_dict(position.told)
-        return iterate(self.data)
+            self.known = position.mark
+            if restarts:
+                setattr(self.data, RESTARTS, False)  # the run was left in this pass, not behind it
+        batches = iterate(self.data)
+        if restarts:
+            setattr(self.data, RESTARTS, restarts)
+        if not isinstance(batches, GeneratorType):
+            return batches
+        self.is_sure = self.known is not None
+        first: list[Batch] = []
+        if consumed and self.known != DRAWING and (self.known or self.is_loader):
+            first, self.held = [*islice(batches, 1)], position.told
+        return chain.from_iterable(self._begun(first, batches))
+
+    def _begun(self, first: list[Batch], batches: Iterator[Batch]) -> Iterator[Iterable[Batch]]:
+        """All batches; at the second one, look whether it draws random numbers."""
+        self.held = None
+        yield first or islice(batches, 1)
+        if self.known is None:
+            before, second = capture_generators(), [*islice(batches, 1)]
+            self.known = QUIET if capture_generators() == before else DRAWING
+            self.is_sure = True
+            yield second
+        yield batches
+
+    def mark(self, consumed: int) -> str | None:
+        """Whether the batches draw random numbers, if this matters."""
+        return self.known
 
     def state(self) -> Any:
         """The data's own state."""
-        return self.data.state_dict()
+        return self.data.state_dict() if self.held is None else self.held
 
-    def settle(self, state: Any) -> None:
-        """Load the data's state; a loader like torch's applies it in its next iterator."""
-        if state is None:
-            return
-        self.data.load_state_dict(state)
-        if hasattr(self.data, "_get_iterator"):
-            iter(self.data)  # applies the state; the caller restores the generators it draws from
+    def settle(self, position: Position) -> None:
+        """Load the data's state between two passes, so that the next one begins anew.
+
+        Data that keep the state for their next iterator apply it now. If that finds no batch, the
+        end of a pass is behind them.
+        """
+        state, workers = position.told, getattr(self.data, "num_workers", 0)
+        is_other = workers != position.sizes.get("workers", workers)
+        if state is None or (
+            is_other and hasattr(getattr(self.data, "dataset", None), "__getitem__")
+        ):
+            return  # nothing but the workers' places in a pass that is over
+        try:
+            self.data.load_state_dict(state)
+            is_lazy = isgeneratorfunction(type(self.data).__iter__)
+            if not is_lazy and all(each is not state for each in vars(self.data).values()):
+                return
+            batches = iter(self.data)  # the caller restores the generators it draws from
+            if is_lazy and next(batches, END) is not END:
+                self.data.load_state_dict(state)
+        except Exception as error:
+            if not is_other:
+                raise
+            raise ValueError(
+                f"cannot carry on with num_workers={workers}: the state of the "
+                f"{type(self.data).__name__} is of {position.sizes['workers']} workers, and it "
+                f"cannot load that ({error!r}). Go on with as many"
+            ) from error
 
     def doubts(self) -> list[str]:
-        """Doubts about the workers' generators, which the data's own state does not hold."""
-        if not getattr(self.data, "num_workers", 0):
-            return []
-        return [
-            f"the random numbers that workers of a {type(self.data).__name__} draw are not in its "
-            "state; if yours draw some, use a plain DataLoader"
-        ]
+        """Doubts about what the data's own state may not hold."""
+        name, found = type(self.data).__name__, []
+        if getattr(self.data, "num_workers", 0):
+            found.append(
+                f"the random numbers that workers of a {name} draw are not in its state; if yours "
+                "draw some, use a plain DataLoader"
+            )
+        elif self.known == DRAWING and self.is_loader:
+            found.append(
+                f"a {name} draws a seed when its first batch is asked for, and its batches draw "
+                "random numbers too: those after a resume are others. Let its __iter__ begin at "
+                "once, instead of by a generator function"
+            )
+        if buffers := parts_inside(self.data, _has_buffer):
+            found.append(
+                f"a {type(buffers[0]).__name__} holds samples in a buffer, and the state of a "
+                f"{name} may lose them, which camshaft prove shows. A plain DataLoader reads them "
+                "again; ShardedStream(..., shuffle_buffer=) resumes exactly"
+            )
+        return found
+
+
+def _has_buffer(thing: Any) -> bool:
+    return gives_batches(type(thing)) and any(
+        "buffer" in name and (isinstance(value, list | deque) or (type(value) is int and value > 1))
+        for name, value in getattr(thing, "__dict__", {}).items()
+    )
 
 
 def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
@@ -225,7 +349,7 @@ def length_of(data: object) -> int | None:
     """The number of batches, or None if the data does not know it."""
     try:
         return len(data)  # type: ignore[arg-type]
-    except (TypeError, NotImplementedError):
+    except Exception:  # what cannot tell its length raises errors of many kinds
         return None
 
 
@@ -250,9 +374,18 @@ def tell_epoch(data: object, number: int) -> None:
 
 
 def parts_by_epoch(data: object) -> list[Any]:
-    """The samplers and data sets that shuffle by epoch, the data itself included."""
-    batch_sampler = getattr(data, "batch_sampler", None)
-    parts: list[Any] = [data, getattr(data, "dataset", None), getattr(data, "sampler", None)]
-    parts.append(batch_sampler)
-    parts.append(getattr(batch_sampler, "sampler", None))
-    return list({id(part): part for part in parts if hasattr(part, "set_epoch")}.values())
+    """The samplers and data sets that shuffle by epoch, the data itself included.
+
+    What is inside one of them is left to it.
+    """
+    places = places_in(data)
+    found = {id(place): place for place in places if _is_by_epoch(place)}
+    for place in places if id(data) not in found else ():
+        if id(place) not in found:
+            parts = parts_inside(place, _is_by_epoch)
+            found |= {id(each): each for each in parts if gives_batches(type(each))}
+    return [*found.values()]
+
+
+def _is_by_epoch(thing: object) -> bool:
+    return callable(getattr(thing, "set_epoch", None))

@@ -6,9 +6,10 @@ import logging
 import random
 import struct
 import sys
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
 
@@ -18,6 +19,10 @@ CONTAINERS: set[type[Any]] = {list, tuple, dict, OrderedDict}
 """Where an attribute may hold generators."""
 SHORT = 64
 """The most elements of one: a longer one is data."""
+SEARCHED = (list, tuple, dict)
+"""Where an attribute of data may hold loaders."""
+MOST = 500
+"""The most objects inside data that are searched."""
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -140,14 +145,68 @@ def seed_of_rank(seed: int, rank: int) -> int:
 
 
 def generators_of(data: object) -> list[Any]:
-    """The generators in a loader, its samplers and, if it has no workers, its data set."""
-    batch_sampler = getattr(data, "batch_sampler", None)
-    places = [data, getattr(data, "sampler", None), getattr(batch_sampler, "sampler", None)]
-    places.append(batch_sampler)
-    if not getattr(data, "num_workers", 0):
-        places.append(getattr(data, "dataset", None))
-    found = {id(each): each for place in places for each in own_generators(place).values()}
+    """The generators in a loader, its samplers and, if it has no workers, its data set.
+
+    A loader inside a wrapper, a pair or a list of the data is searched too.
+    """
+    if data is None:
+        return []
+    found: dict[int, Any] = {}
+    for loader in loaders_in(data):
+        for place in places_in(loader, with_data=not getattr(loader, "num_workers", 0)):
+            found |= {id(each): each for each in own_generators(place).values()}
     return list(found.values())
+
+
+def parts_inside(data: object, wanted: Callable[[Any], bool]) -> list[Any]:
+    """The wanted objects in the attributes of data, of what it wraps, and in short containers.
+
+    The search does not go into a wanted object, tensors, modules, or a list of batches.
+    """
+    found: dict[int, Any] = {}
+    seen, left = {id(data)}, deque[Any]([] if type(data) in SEARCHED else [data])
+    while left and len(seen) < MOST:
+        part = left.popleft()
+        if type(part) not in SEARCHED:
+            part = getattr(part, "__dict__", {})
+        for each in part.values() if isinstance(part, dict) else part:
+            if type(each) in PLAIN or id(each) in seen:
+                continue
+            if type(each) not in SEARCHED and wanted(each):
+                found[id(each)] = each
+            elif gives_batches(type(each)) and (type(each) not in SEARCHED or len(each) <= SHORT):
+                seen.add(id(each))
+                left.append(each)
+    return [*found.values()]
+
+
+def _gives_batches(kind: type) -> bool:
+    """True for a class that gives batches, indices or samples; no tensor, array or module does."""
+    gives = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
+    return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
+
+
+gives_batches: Callable[[type], bool] = lru_cache(maxsize=1024)(_gives_batches)
+
+
+def loaders_in(data: object) -> list[Any]:
+    """The data itself, and the loaders with a sampler that it wraps, alone or in short lists."""
+    if _is_loader(data):
+        return [data]
+    return [data, *parts_inside(data, _is_loader)]
+
+
+def _is_loader(thing: object) -> bool:
+    return "batch_sampler" in getattr(thing, "__dict__", ())
+
+
+def places_in(loader: object, *, with_data: bool = True) -> list[Any]:
+    """A loader, its samplers and, if asked, its data set, without those that it lacks."""
+    batches = getattr(loader, "batch_sampler", None)
+    places = [loader, getattr(loader, "sampler", None), getattr(batches, "sampler", None), batches]
+    if with_data:
+        places.append(getattr(loader, "dataset", None))
+    return [*{id(each): each for each in places if each is not None}.values()]
 
 
 def global_generators() -> list[Any]:

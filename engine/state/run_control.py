@@ -111,13 +111,21 @@ class Position:
     """The run's iteration before an iterator's first batch; each pass reads on from the last."""
     dealing: Dealing | None = None
     """How ranks share the samples; None before the first pass."""
+    mark: str | None = None
+    """A checksum of what the run consumed, if a resumed run draws or reads that again."""
+    usual: int | None = None
+    """The batches of each earlier pass that this run read whole; 0 if they differed."""
+    parts: dict[str, Any] = field(default_factory=dict)
+    """By name: the states, before the pass began, of objects that the data draws from."""
+    is_loaded: bool = False
+    """True until a process that loaded this position has opened the data; in no checkpoint."""
     source: object = None
     """The data, if it is an iterator: it cannot begin again, and is read from where it stands."""
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain values and tensors, without the iterator itself."""
         saved = {each.name: getattr(self, each.name) for each in fields(self)}
-        del saved["source"], saved["told_by_ranks"]
+        del saved["source"], saved["told_by_ranks"], saved["is_loaded"]
         return saved | {
             "rng": self.rng.state_dict(),
             "left": None if self.left is None else self.left.state_dict(),
@@ -130,7 +138,7 @@ class Position:
         left = None if saved["left"] is None else Rng(**saved["left"])
         dealing = None if saved["dealing"] is None else Dealing(**saved["dealing"])
         made: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left, "dealing": dealing}
-        return cls(**saved | made)
+        return cls(**saved | made, is_loaded=True)
 
 
 @dataclass(slots=True, eq=False)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sized
-from itertools import islice
 from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
-from ...state import Dealing, Position, own_generators
+from ...state import Dealing, Position
 from ..loaders import LengthBatches, Packed, SeededSamples, inner_of
 from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
@@ -53,8 +52,9 @@ class Loader(Source[Any]):
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
         batches = self._begin()
-        check_length(sum(1 for _ in islice(batches, consumed)), consumed)
-        return named(batches) if self.data.num_workers else batches
+        return self.read_on(
+            named(batches) if self.data.num_workers else batches, position, consumed
+        )
 
     def sizes(self) -> dict[str, int]:
         """The numbers of batches and of workers, which share a stream, and the batch size."""
@@ -72,16 +72,10 @@ class Loader(Source[Any]):
         return sizes
 
     def doubts(self) -> list[str]:
-        """Doubts about generators that only workers hold, and batches in an undefined order."""
+        """Doubts about persistent workers, and about batches in an undefined order."""
         found = super().doubts()
         if self.data.num_workers and not getattr(self.data, "in_order", True):
             found.append("in_order=False hands batches out as they come; use in_order=True")
-        if self.data.num_workers and own_generators(self.data.dataset):
-            found.append(
-                "the data set has a random generator of its own, and each worker has a copy of it; "
-                "draw from the generators of torch, NumPy or Python, which workers get anew for "
-                "each batch"
-            )
         return found
 
     def close(self) -> None:
@@ -126,7 +120,7 @@ class IndexedLoader(Loader):
     """
 
     order: Sampled
-    seeds_workers = True
+    seeds_workers = skips = True
 
     def __init__(self, data: DataLoader[Any], *, each_once: bool = False) -> None:
         super().__init__(data, order_of(data, each_once))
@@ -150,6 +144,11 @@ class IndexedLoader(Loader):
         self.order.skip()  # workers, if any, have their first indices by now
         check_length(self.order.number, consumed)
         return named(batches) if self.data.num_workers else unrecorded(batches)
+
+    def mark(self, consumed: int) -> str | None:
+        """A checksum of the indices that were drawn."""
+        self.draws = self.order.draws
+        return self.order.mark(consumed)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
         """The number of batches of a pass, also if its first batches had another size."""

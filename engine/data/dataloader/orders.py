@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import copy
+from array import array
+from collections import deque
 from collections.abc import Iterator, Sized
-from itertools import islice
+from itertools import chain, islice, repeat
 from typing import Any, cast
+from zlib import crc32
 
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, SequentialSampler
 
 from ... import ranks
-from ...state import seed_of
+from ...state import capture_generators, seed_of
 from ..loaders import LengthBatches, Mixture, Placed, SharedOrder
 from ..order import Order
 from ..sources import length_of
+from ..trail import of_first, of_indices
 
+MOST_AHEAD = 4096
+"""The most batches by which workers may be ahead of the training, for a checksum to be known."""
 KNOWN: tuple[Any, ...] = (DistributedSampler.__iter__, SharedOrder.__iter__)
 """The `__iter__` methods that deal one order out to the ranks in turn."""
 
@@ -50,6 +56,10 @@ class Sampled(Order):
 
     place: int = 0
     """The place of the next sample in the pass, over all ranks."""
+    first = 0
+    """The checksum of the first index of the pass."""
+    draws = False
+    """True if the indices that were skipped drew random numbers one after the other."""
     step = 1
     """The distance from a sample's place to the place of this rank's next sample."""
 
@@ -91,9 +101,18 @@ class Sampled(Order):
 
     def __iter__(self) -> Iterator[Any]:
         """Begin to draw; a loader may call this twice per pass, and uses the second iterator."""
+        self._totals: deque[int] = deque([0], MOST_AHEAD)
         self._rest, self.number = self._draw(), 0
         self.place = 0
         return self._asked()
+
+    def mark(self, consumed: int) -> str | None:
+        """A checksum of the indices in the first batches of the pass; None if it is not known."""
+        ahead = self.number - consumed
+        if not 0 <= ahead < len(self._totals):
+            return None
+        own = f"indices of rank {ranks.data_rank()} of {ranks.data_world_size()}"
+        return f"{own}:{self.first:08x}:{self._totals[-1 - ahead]:08x}"
 
     def skip(self) -> None:
         """Draw the indices of the skipped batches, unless they are drawn already."""
@@ -104,15 +123,34 @@ class Sampled(Order):
         return iter(self.sampler)
 
     def _skip(self, batches: int) -> None:
-        for indices in islice(self._rest, batches):
+        for indices in self._noted(islice(self._rest, batches)):
             self.number += 1
             self.place += _count(indices)
+
+    def _noted(self, drawn: Iterator[Any]) -> Iterator[Any]:
+        """The indices that are skipped, with a checksum behind the last one."""
+        total, before = 0, None
+        for indices in drawn:
+            total = of_indices(indices, total)
+            if before is None:
+                self.first, before = of_first(indices), capture_generators()
+            yield indices
+        self._totals.append(total)
+        self.draws = before is not None and before != capture_generators()
 
     def _asked(self) -> Iterator[Any]:
         """The batches, with the seed and the places that the data set needs."""
         self.skip()
         for indices in self._rest:
+            total, own = self._totals[-1], indices if type(indices) is list else [None]
+            try:  # usually a list of integers, without a call of ours
+                total = crc32(array("q", own), total)
+            except (TypeError, ValueError, OverflowError):
+                total = of_indices(indices, total)
+            self._totals.append(total)
             self.number += 1
+            if self.number == 1:
+                self.first = of_first(indices)
             asked = indices if self.pass_number is None else self._placed(indices, self.pass_number)
             yield asked if self.seed is None else (seed_of(*self.seed, self.number), asked)
 
@@ -156,7 +194,11 @@ class OneByOne(Sampled):
         self.size: int = 1 if batches is None else batches.batch_size
         self.drop_last: bool = batches is not None and batches.drop_last
         self.batch: int | None = self.size if self.ranks == 1 else None
-        self.samples: int | None = len(ones) if isinstance(ones, Sized) else None
+
+    @property
+    def samples(self) -> int | None:  # type: ignore[override]
+        """The samples of a pass: `set_epoch` may change them."""
+        return length_of(self.ones)
 
     def length(self, batches: int = 0, samples: int = 0) -> int | None:
         """The batches of a pass, of which `batches` with `samples` samples have come already."""
@@ -170,9 +212,14 @@ class OneByOne(Sampled):
         samples = self.samples_before
         wanted = batches * self.size if samples is None else samples
         found = 0
-        for one in islice(ones, wanted):
-            found += 1
-            self.place += _count(one)
+        # One by one where each may be a list of its own, and to look behind the first one.
+        sizes = chain([1], repeat(4096 if self.is_batched else 1))
+        left = islice(ones, wanted)
+        drawn = iter(lambda: [*islice(left, next(sizes))], [])
+        for some in self._noted(drawn if self.is_batched else chain.from_iterable(drawn)):
+            part = some if self.is_batched else [some]
+            found += len(part)
+            self.place += sum(map(_count, part))
         if found > wanted - self.size:  # the last skipped batch may be short
             self.number = batches
         if self.is_batched:
@@ -194,6 +241,8 @@ class InTurn(Sampled):
 
     splits_anywhere = True
     place: int
+    total: int | None = None
+    """The checksum of the pass's order over all ranks."""
 
     def __init__(self, sampler: Any, batches: Any, each_once: bool) -> None:
         super().__init__(sampler)
@@ -231,6 +280,10 @@ class InTurn(Sampled):
         is_there = rest > (self.rank if self.each_once else 0)
         return batches + int(whole) + (is_there and not self.drop_last)
 
+    def mark(self, consumed: int) -> str | None:
+        """A checksum of the pass's whole order, the same on any number of ranks."""
+        return None if self.total is None else f"order::{self.total:08x}"
+
     def _draw(self) -> Iterator[Any]:
         return self._deal(self._whole())
 
@@ -246,6 +299,7 @@ class InTurn(Sampled):
         whole.num_replicas, whole.rank = 1, 0
         whole.num_samples = whole.total_size = self.samples
         order = list(whole)
+        self.total = of_indices(order)
         for place in range(self.samples_before or 0, self.samples, self.size):
             batch = order[place : place + self.size]
             if len(batch) == self.size or not self.drop_last:
@@ -293,7 +347,7 @@ class OfLikeLength(InTurn):
         return sum(len(batch) > self.rank for batch in self.sampler.whole())
 
     def _whole(self) -> Iterator[tuple[int, list[Any]]]:
-        place = 0
+        place, self.total = 0, of_indices(self.sampler.lengths)
         for number, batch in enumerate(self.sampler.whole()):
             if number >= self.batches_before:
                 yield place, batch

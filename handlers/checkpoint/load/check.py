@@ -219,13 +219,16 @@ def _of_run(run: Any, generators: bool) -> Iterator[str]:
 
 
 def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
-    if saved.keys() != position.state_dict().keys():
+    if (saved.keys() ^ position.state_dict().keys()) - {"mark", "usual", "parts"}:
         yield f"the position has {sorted(saved)}"
     for name in ("used_up", "at_end"):
         if type(getattr(position, name)) is not bool:
             yield f"position.{name} is neither true nor false"
-    if position.read_from is not None:
-        yield from _count("position.read_from", position.read_from)
+    for name in ("read_from", "usual"):
+        if (count := getattr(position, name)) is not None:
+            yield from _count(f"position.{name}", count)
+    if type(position.parts) is not dict or type(position.mark or "") is not str:
+        yield "the position does not say what was consumed"
     yield from _count("position.number", position.number)
     yield from _count("position.began", position.began)
     if type(position.seed) is not int or not -(2**63) <= position.seed < 2**64:

@@ -1,0 +1,174 @@
+"""Checksums of what a run consumed, by which a resumed run sees that it reads the same again."""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+from zlib import crc32
+
+from ..state import Position
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+END: Any = object()
+"""A sentinel for "no batch"."""
+
+FIRST, EACH = 32, 256
+"""The batches of a pass that are looked at: the first ones, and then one of so many."""
+WIDEST = 16
+"""The most samples of a batch, or elements of a container, that are looked at."""
+DEEPEST = 5
+LONGEST = 200
+"""The most characters of a text."""
+
+
+class Trail:
+    """A running checksum of the batches of a pass, taken before a step may change them.
+
+    Between the batches that are looked at, the loop reads from the data itself.
+    """
+
+    def __init__(self, number: int = 0, total: int = 0) -> None:
+        """Begin at the batch after number `number`."""
+        self.totals: dict[int, int] = {number: total}
+        """The latest two checksums, by the number of the batch."""
+        self.first: int = 0
+        """The checksum of the first batch."""
+
+    def follow(self, batches: Iterator[Any]) -> Iterator[Any]:
+        """The batches, of which some are looked at on their way."""
+        return chain.from_iterable(self._pieces(batches))
+
+    def at(self, consumed: int) -> str:
+        """The checksums of the first batch, and of the first `consumed` ones."""
+        known = [number for number in self.totals if number <= consumed]
+        return f"{self.first:08x}:" + (f"{self.totals[known[-1]]:08x}" if known else "")
+
+    def _pieces(self, batches: Iterator[Any]) -> Iterator[Any]:
+        number, total = [*self.totals.items()][-1]
+        while True:
+            is_first = number < FIRST
+            step = 1 if is_first else EACH - number % EACH
+            yield islice(batches, step - 1)
+            if (batch := next(batches, END)) is END:
+                return
+            number, total = number + step, crc32("\n".join(text_lines(batch)).encode(), total)
+            self.totals = {**dict([*self.totals.items()][-1:]), number: total}
+            if number == 1:
+                self.first = total
+            yield (batch,)
+
+
+def of_indices(indices: Any, total: int = 0) -> int:
+    """Carry a checksum on over indices: the same one, whatever batches they come in."""
+    if hasattr(indices, "tolist"):  # a tensor or an array
+        indices = indices.tolist()
+    some = indices if isinstance(indices, list | tuple) else [indices]
+    try:
+        return crc32(array("q", some), total)
+    except (TypeError, ValueError, OverflowError):  # keys, pairs, tensors
+        for each in some:
+            total = crc32("\n".join(text_lines(each)).encode(), total)
+        return total
+
+
+def of_first(indices: Any) -> int:
+    """The checksum of the first index of a batch, or of one index alone."""
+    return of_indices(indices[:1] if isinstance(indices, list) else indices)
+
+
+def of_list(batches: Any) -> str:
+    """The checksum of some batches of a list, from its beginning to its end."""
+    some = batches[:: max(1, len(batches) // 8)]
+    return f"{crc32(repr([[*text_lines(each)] for each in some]).encode()):08x}"
+
+
+def check_same_again(source: Any, position: Position, consumed: int, epoch: int) -> None:
+    """Refuse data that draw or give something else than what the run has consumed.
+
+    Raises:
+        ValueError: The checksum of the checkpoint is another one.
+    """
+    was, now = ((each or "::").split(":") for each in (position.mark, source.mark(consumed)))
+    at = 1 if source.draws else 2  # what is drawn in turn with the training comes as no replay
+    if was[0] != now[0] or "" in (was[at], now[at]) or was[at] == now[at]:
+        return
+    if was[0] == "list" and not position.is_loaded:  # steps may have changed it in this process
+        return
+    owner = source.data if "batches" in was[0] else getattr(source.order, "sampler", source.data)
+    said = (
+        f"cannot carry on at batch {consumed + 1} of epoch {epoch}: asked again for what the run "
+        f"has had of this epoch, the {type(owner).__name__} gives something else, so that samples "
+        "would come twice or never"
+    )
+    if doubts := source.doubts():
+        logger.warning("%s, perhaps because %s", said, doubts[0])
+        return
+    raise ValueError(
+        f"{said}. If the data have changed, pass those that the run was left with. If it counts "
+        "its passes, or keeps something from one epoch to the next, give it set_epoch(epoch), "
+        "which is called before each pass; or state_dict() and load_state_dict(), and name it in "
+        "engine.objects. Make its own random generators attributes, before the run. Or resume "
+        "from a checkpoint of an epoch's end"
+    )
+
+
+def same_states(one: Any, other: Any) -> bool:
+    """True if two states have the same values in the same places."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_states(one[k], other[k]) for k in one)
+    if isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same_states, one, other))
+    if hasattr(type(one), "shape"):
+        return bool(one.shape == other.shape and (one == other).all())
+    return bool(one == other)
+
+
+def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
+    """Lines about a value that are the same in each process; a device is not waited for.
+
+    Of a tensor or an array, one value of each of some samples is read.
+
+    >>> list(text_lines({"x": [1.5, "a"]}))
+    ['dict 1', "'x'", 'list 2', '1.5', "'a'"]
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, float, complex, str, bytes):
+        yield repr(value[:LONGEST] if kind in (str, bytes) else value)
+    elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
+        yield f"{kind.__qualname__} {_some_values(value)}"
+    elif depth == DEEPEST:
+        yield kind.__qualname__
+    elif isinstance(value, dict | list | tuple):
+        yield f"{kind.__qualname__} {len(value)}"
+        parts = chain.from_iterable(value.items()) if isinstance(value, dict) else value
+        for each in islice(parts, WIDEST):
+            yield from text_lines(each, depth + 1)
+    else:  # the fields of a batch's own class; plain ones may be times, or numbers of objects
+        yield kind.__qualname__
+        for name, each in islice(sorted(getattr(value, "__dict__", {}).items()), WIDEST):
+            if hasattr(type(each), "shape") or isinstance(each, dict | list | tuple):
+                yield name
+                yield from text_lines(each, depth + 1)
+
+
+def _some_values(value: Any) -> Any:
+    """A value of each of some samples, if reading them copies nothing and waits for no device."""
+    seen = ""
+    try:
+        seen = f"{value.dtype} {[*value.shape]}"
+        is_near = getattr(getattr(value, "device", None), "type", "cpu") == "cpu"
+        if not is_near or getattr(value.dtype, "hasobject", False):
+            return seen
+        while len(value.shape) > 1:
+            value = value[:, value.shape[1] // 2]
+        if len(value.shape) == 1:
+            value = value[:: max(1, value.shape[0] // WIDEST)]
+        return f"{seen} {value.tolist()}"
+    except Exception:  # a nested, a sparse or an empty one, one without data, of other classes
+        return seen

@@ -1,0 +1,528 @@
+"""What a resumed run draws or reads again is what it has consumed; else the run says so."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torchdata.nodes
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from camshaft import Engine, Events, State
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.set_vital. is deprecated"),  # by torchdata 0.11
+]
+
+
+def part(make, stop=None, saved=None, *, objects=None, seed=1, change=None, **arguments):
+    """The batches of a part of a run, in a process of its own, and the state that it leaves."""
+    torch.manual_seed(seed)
+    random.seed(seed)
+    data, seen, state = make(), [], State(max_epochs=3)
+    engine = Engine(lambda state, batch: seen.append((plain(batch), torch.rand(()).item())))
+    engine.objects.update(objects(data) if objects else {})
+    if saved is not None:
+        position, states = saved
+        state.load_state_dict(position)
+        state.control.resumable, state.stop_reason = True, None
+        for name, each in engine.objects.items():
+            each.load_state_dict(states[name])
+    if change is not None:
+        change(engine, data)
+    if stop is not None:
+        engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.stop("pause"))
+    engine.run(data, state=state, **arguments)
+    left = {name: each.state_dict() for name, each in engine.objects.items()}
+    return seen, (state.state_dict(), left)
+
+
+def plain(batch):
+    return batch.tolist() if isinstance(batch, torch.Tensor) else batch
+
+
+def resumed(make, stop, **arguments):
+    """The batches of a run that is left and carried on by another process."""
+    first, saved = part(make, stop, **arguments)
+    return first + part(make, None, saved, seed=9, **arguments)[0]
+
+
+class Counting(IterableDataset):
+    """Counts its passes, and shuffles by their number."""
+
+    passes = -1
+
+    def __iter__(self):
+        self.passes += 1
+        order = torch.Generator().manual_seed(self.passes)
+        return iter(torch.randperm(20, generator=order).tolist())
+
+
+class Told(Counting):
+    def set_epoch(self, epoch):
+        self.passes = epoch - 1
+
+
+def test_a_data_set_that_counts_its_passes_is_refused_and_one_that_is_told_is_exact():
+    assert (
+        resumed(lambda: DataLoader(Counting(), 4), 3) == part(lambda: DataLoader(Counting(), 4))[0]
+    )
+    with pytest.raises(ValueError, match=r"batch 3 of epoch 2.* DataLoader gives something else"):
+        resumed(lambda: DataLoader(Counting(), 4), 7)
+    whole, _ = part(lambda: DataLoader(Told(), 4))
+    for stop in (3, 5, 6, 7, 10, 14):
+        assert resumed(lambda: DataLoader(Told(), 4), stop) == whole
+
+
+def test_a_run_that_was_saved_before_checksums_goes_on():
+    first, (position, states) = part(lambda: DataLoader(range(20), 4, shuffle=True), 7)
+    for name in ("mark", "usual", "parts"):
+        del position["position"][name]
+    second, _ = part(lambda: DataLoader(range(20), 4, shuffle=True), None, (position, states))
+    assert first + second == part(lambda: DataLoader(range(20), 4, shuffle=True))[0]
+
+
+@pytest.mark.parametrize("kind", [list, tuple, iter])
+def test_batches_that_have_changed_are_refused_in_the_middle_of_an_epoch(kind):
+    _, saved = part(lambda: kind([torch.full((2,), float(n)) for n in range(9)]), 4)
+    with pytest.raises(ValueError, match="gives something else"):
+        part(lambda: kind([torch.full((2,), n + 1.0) for n in range(9)]), None, saved)
+    same, _ = part(lambda: kind([torch.full((2,), float(n)) for n in range(9)]), None, saved)
+    assert [batch for batch, _ in same[:5]] == [[float(n)] * 2 for n in range(4, 9)]
+
+
+def test_a_step_may_change_the_batches_of_a_list():
+    data, seen = [{"x": torch.ones(2) * number} for number in range(5)], []
+
+    def process(state, batch):
+        batch["x"] += 1
+        seen.append(batch["x"][0].item())
+
+    engine = Engine(process)
+    state = engine.run(data, max_iterations=7)
+    engine.run(data, state=state, max_iterations=10)
+    assert seen == [1, 2, 3, 4, 5, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("rows", [8, 14])
+def test_a_stream_that_grows_at_its_end_goes_on(rows):
+    first, saved = part(lambda: (number for number in range(8)), 5)
+    second, _ = part(lambda: (number for number in range(rows)), None, saved)
+    assert [batch for batch, _ in first + second] == [*range(rows)]
+
+
+class Buckets(Sampler):
+    """Batches of indices, each shuffled in place when it is drawn; the script shuffles them too."""
+
+    def __init__(self):
+        self.buckets = [[3 * number + each for each in range(3)] for number in range(8)]
+
+    def __iter__(self):
+        for bucket in self.buckets:
+            random.Random(str(bucket)).shuffle(bucket)
+            yield [*bucket]
+
+    def __len__(self):
+        return 8
+
+    def state_dict(self):
+        return {"buckets": [[*bucket] for bucket in self.buckets]}
+
+    def load_state_dict(self, saved):
+        self.buckets = [[*bucket] for bucket in saved["buckets"]]
+
+
+def shuffled_after_each_epoch(engine, data):
+    order = random.Random(3)
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def shuffle(state):
+        for _ in range(state.epoch):
+            order.shuffle(data.batch_sampler.buckets)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("stop", [3, 10, 20])
+def test_a_sampler_in_the_objects_is_put_back_to_the_beginning_of_the_pass(stop, workers):
+    def make():
+        return DataLoader(range(24), batch_sampler=Buckets(), num_workers=workers)
+
+    arguments = {"objects": lambda data: {"sampler": data.batch_sampler}}
+    whole, _ = part(make, **arguments)
+    assert resumed(make, stop, **arguments) == whole
+
+
+def test_a_sampler_that_the_script_changes_between_epochs_is_refused_unless_it_is_saved():
+    def make():
+        return DataLoader(range(24), batch_sampler=Buckets())
+
+    with pytest.raises(ValueError, match="batch 3 of epoch 2.* the Buckets gives something else"):
+        resumed(make, 10, change=shuffled_after_each_epoch)
+
+
+class Feedback(Sampler):
+    """Draws an epoch's order from weights that the training changes meanwhile."""
+
+    def __init__(self):
+        self.weights = torch.ones(12)
+
+    def __iter__(self):
+        return iter(torch.multinomial(self.weights, 12, True).tolist())
+
+    def __len__(self):
+        return 12
+
+    def state_dict(self):
+        return {"weights": self.weights.clone()}
+
+    def load_state_dict(self, saved):
+        self.weights = saved["weights"].clone()
+
+
+@pytest.mark.parametrize("stop", [1, 2, 4, 6])
+def test_what_the_training_tells_a_sampler_meanwhile_is_kept(stop):
+    def learn(engine, data):
+        @engine.on(Events.ITERATION_COMPLETED)
+        def tell(state):
+            data.sampler.weights[state.iteration % 12] += 5
+
+    def make():
+        return DataLoader(range(12), 3, sampler=Feedback())
+
+    arguments = {"objects": lambda data: {"sampler": data.sampler}, "change": learn}
+    assert resumed(make, stop, **arguments) == part(make, **arguments)[0]
+
+
+def test_an_object_inside_a_sampler_is_put_back_too():
+    class Curriculum:
+        drawn = 0
+
+        def next(self):
+            self.drawn += 1
+            return self.drawn % 12
+
+        def state_dict(self):
+            return {"drawn": self.drawn}
+
+        def load_state_dict(self, saved):
+            self.drawn = saved["drawn"]
+
+    class ByCurriculum(Feedback):
+        def __init__(self):
+            self.curriculum = Curriculum()
+
+        def __iter__(self):
+            return (self.curriculum.next() for _ in range(10))
+
+        def __len__(self):
+            return 10
+
+    def make():
+        return DataLoader(range(12), 2, sampler=ByCurriculum())
+
+    arguments = {"objects": lambda data: {"curriculum": data.sampler.curriculum}}
+    whole, _ = part(make, **arguments)
+    for stop in (2, 5, 7):
+        assert resumed(make, stop, **arguments) == whole
+
+
+class Wrapper:
+    """A loader inside of another one, which changes its batches."""
+
+    def __init__(self, *loaders):
+        self.parts = {"loaders": [*loaders]}
+
+    def __len__(self):
+        return min(map(len, self.parts["loaders"]))
+
+    def __iter__(self):
+        for batches in zip(*self.parts["loaders"], strict=True):
+            yield [plain(batch) for batch in batches]
+
+
+def with_generator():
+    return DataLoader(range(9), 2, shuffle=True, generator=torch.Generator().manual_seed(3))
+
+
+class ByEpoch(Sampler):
+    """Gives more, or fewer, in each epoch."""
+
+    epoch = 0
+
+    def __init__(self, step=3, first=6):
+        self.step, self.first = step, first
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return self.first + self.step * self.epoch
+
+    def __iter__(self):
+        order = torch.Generator().manual_seed(self.epoch)
+        return iter(torch.randperm(len(self), generator=order).tolist())
+
+
+WRAPPED = {
+    "one": lambda: Wrapper(with_generator()),
+    "two": lambda: Wrapper(with_generator(), with_generator()),
+    "two deep": lambda: Wrapper(Wrapper(with_generator())),
+    "told its epoch": lambda: Wrapper(DataLoader(range(99), 2, sampler=ByEpoch())),
+    "told its epoch, deep": lambda: Wrapper(Wrapper(DataLoader(range(99), sampler=ByEpoch()))),
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+@pytest.mark.parametrize("epoch_length", [None, 4])
+def test_loaders_in_wrappers_and_lists_are_found(kind, epoch_length):
+    whole, _ = part(WRAPPED[kind], epoch_length=epoch_length)
+    for stop in (2, 5, 6, 9):
+        assert resumed(WRAPPED[kind], stop, epoch_length=epoch_length) == whole
+
+
+@pytest.mark.parametrize("step", [2, -2])
+def test_lengths_are_asked_after_set_epoch(step, caplog):
+    def make():
+        return DataLoader(range(99), 2, sampler=ByEpoch(step, 8))
+
+    lengths = []
+
+    def note(engine, data):
+        engine.on(Events.EPOCH_STARTED)(lambda state: lengths.append(state.epoch_length))
+
+    whole, _ = part(make, change=note)
+    assert lengths == [4, 4 + step // 2, 4 + step]
+    for stop in range(1, len(whole)):
+        assert resumed(make, stop) == whole
+    assert not caplog.records
+
+
+def test_a_length_that_cannot_be_told_is_not_known_whatever_it_raises():
+    class Unknown(Wrapper):
+        def __len__(self):
+            raise ValueError("undefined")
+
+    whole, _ = part(lambda: Unknown(with_generator()))
+    assert len(whole) == 15
+
+
+class Lazy(DataLoader):
+    """A loader with a state, whose pass begins with its first batch."""
+
+    first = given = 0
+    rewinds = True
+
+    def __iter__(self):
+        self.given, self.first = self.first, 0
+        self.dataset.first = self.given * self.batch_size
+        for batch in super().__iter__():
+            self.given += 1
+            yield batch
+        if self.rewinds:
+            self.given = 0
+
+    def state_dict(self):
+        return {"given": self.given}
+
+    def load_state_dict(self, saved):
+        self.first = saved["given"]
+
+
+class Staying(Lazy):
+    rewinds = False
+
+
+class From(IterableDataset):
+    first = 0
+
+    def __iter__(self):
+        return iter(range(self.first, 20))
+
+
+class Node:
+    """A pass of numbers, whose state is applied by the next `iter`."""
+
+    def __new__(cls):
+        node = torchdata.nodes.SamplerWrapper(RandomSampler(range(20)))
+        return torchdata.nodes.Loader(torchdata.nodes.Batcher(node, 4))
+
+
+class Epochs:
+    """Begins at once and counts its passes in its state."""
+
+    def __init__(self):
+        self.epoch = self.at = 0
+
+    def __iter__(self):
+        self.epoch += self.at == 0
+        return self.batches(self.epoch)
+
+    def batches(self, epoch):
+        while self.at < 5:
+            self.at += 1
+            yield 100 * epoch + self.at
+        self.at = 0
+
+    def state_dict(self):
+        return {"epoch": self.epoch, "at": self.at}
+
+    def load_state_dict(self, saved):
+        self.epoch, self.at = saved["epoch"], saved["at"]
+
+
+STATEFUL = {
+    "lazy": lambda: Lazy(From(), 4),
+    "lazy, at its end": lambda: Staying(From(), 4),
+    "lazy, with workers": lambda: Lazy(From(), 4, num_workers=1),
+    "nodes": Node,
+    "counting": Epochs,
+    "torchdata": lambda: StatefulDataLoader(range(20), 4, shuffle=True),
+}
+
+
+@pytest.mark.parametrize("kind", STATEFUL)
+def test_loaders_with_a_state_go_on_exactly_wherever_they_are_left(kind, caplog):
+    whole, _ = part(STATEFUL[kind])
+    for stop in (1, 3, 4, 6, 9, 10, 14, 5):
+        assert resumed(STATEFUL[kind], stop) == whole, stop
+    assert not caplog.records
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (0, 2), (2, 0)])
+def test_another_number_of_workers_is_right_between_epochs_and_refused_inside(before, after):
+    def make(workers):
+        return lambda: StatefulDataLoader(range(20), 4, shuffle=True, num_workers=workers)
+
+    first, saved = part(make(before), 5)
+    second, _ = part(make(after), None, saved)
+    if min(before, after) > 0:
+        assert first + second == part(make(before))[0]
+    for epoch in (second[:5], second[5:]):
+        assert sorted(one for batch, _ in epoch for one in batch) == [*range(20)]
+    _, saved = part(make(before), 7)
+    with pytest.raises(ValueError, match=f"workers {before} -> {after}"):
+        part(make(after), None, saved)
+
+
+class Shuffled(IterableDataset):
+    """Gives numbers by a shuffle buffer, and forgets it in its state."""
+
+    def __init__(self):
+        self.buffer_size, self.read = 6, 0
+
+    def __iter__(self):
+        buffer = []
+        while self.read < 24:
+            self.read += 1
+            buffer.append(self.read)
+            if len(buffer) == self.buffer_size:
+                yield buffer.pop(0)
+        yield from buffer
+        self.read = 0
+
+    def state_dict(self):
+        return {"read": self.read}
+
+    def load_state_dict(self, saved):
+        self.read = saved["read"]
+
+
+def test_a_buffer_that_the_state_may_lose_is_told_of_and_so_is_a_short_epoch(doubts, caplog):
+    def make():
+        return StatefulDataLoader(Shuffled(), 4)
+
+    (message,) = doubts(make())
+    assert "a Shuffled holds samples in a buffer" in message
+    assert "camshaft prove" in message
+    caplog.clear()
+    assert resumed(make, 8) != part(make)[0]
+    (record,) = caplog.records
+    assert "the resumed epoch 2 has ended after 5 batches instead of 6" in record.getMessage()
+
+
+def test_a_lazy_loader_whose_batches_draw_says_so(doubts):
+    class Drawing(From):
+        def __iter__(self):
+            for number in super().__iter__():
+                yield number + random.random()
+
+    assert doubts(Lazy(From(), 4)) == []
+    (message,) = doubts(Lazy(Drawing(), 4))
+    assert "draws a seed when its first batch is asked for" in message
+
+
+class Deep(Dataset):
+    def __init__(self):
+        self.transforms = [SimpleNamespace(noise=random.Random(1))]
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index + self.transforms[0].noise.random()
+
+
+def test_a_generator_at_any_depth_of_a_data_set_that_workers_copy_is_told(doubts):
+    assert doubts(DataLoader(Deep(), 4)) == []
+    (message,) = doubts(DataLoader(Deep(), 4, num_workers=1))
+    assert "a random generator of its own (self.transforms[0].noise)" in message
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_batches_of_any_kind_are_looked_at_without_an_error():
+    ragged = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    batches = [ragged, torch.eye(3).to_sparse(), torch.ones(0, 2), None, {1: [object()]}, "text"]
+
+    class Any(IterableDataset):
+        def __iter__(self):
+            return iter(batches)
+
+    seen = []
+    Engine(lambda state, batch: seen.append(batch)).run(DataLoader(Any(), None), max_epochs=1)
+    assert len(seen) == len(batches)
+
+
+class Named(Dataset):
+    """Samples by any keys."""
+
+    def __init__(self, keys, size=2):
+        self.keys, self.size = keys, size
+
+    def __len__(self):
+        return len(self.keys)
+
+    def __getitem__(self, key):
+        return str(key)
+
+    def batches(self):
+        for start in range(0, len(self.keys), self.size):
+            yield self.keys[start : start + self.size]
+
+
+@pytest.mark.parametrize("keys", [torch.arange(8), "abcdefgh", [(n, 1) for n in range(8)]])
+@pytest.mark.parametrize("size", [None, 3])
+def test_indices_of_any_kind_are_compared(keys, size):
+    class Shuffled(Sampler):
+        def __len__(self):
+            return 8
+
+        def __iter__(self):
+            return (keys[place] for place in torch.randperm(8))
+
+    for make in (
+        lambda: DataLoader(Named(keys), size, sampler=Shuffled()),
+        lambda: DataLoader(Named(keys), batch_sampler=[*Named(keys).batches()]),
+    ):
+        whole, _ = part(make)
+        for stop in (1, 2, 6):
+            assert resumed(make, stop) == whole
+
+
+def test_the_checksum_of_indices_does_not_depend_on_their_batches():
+    first, saved = part(lambda: DataLoader(range(24), 4, shuffle=True), 2)
+    second, _ = part(lambda: DataLoader(range(24), 8, shuffle=True), None, saved)
+    samples = [one for batch, _ in first + second[:2] for one in batch]
+    assert sorted(samples) == [*range(24)]
