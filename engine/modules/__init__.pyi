@@ -4,6 +4,7 @@ from .boxes import box_at as box_at
 from .boxes import box_of as box_of
 from .boxes import shape_of as shape_of
 from .evaluation import holding_saved as holding_saved
+from .evaluation import keep_shared as keep_shared
 from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .evaluation import warn_of_unloaded as warn_of_unloaded

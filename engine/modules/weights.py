@@ -69,6 +69,7 @@ def twin(module: Module, device: str | None = None) -> Module:
 def _not_copied_by_torch(module: Module) -> dict[int, Any]:
     """By id, for `copy.deepcopy`: copies of tensors with a graph, and of those without a shape."""
     made: dict[int, Any] = {}
+    each: Any
     for each in (one for part in module.modules() for one in tree_leaves(vars(part))):
         if is_lazy(each):
             made[id(each)] = type(each)(False, each.device, each.dtype)  # requires_grad, ...
