@@ -7,6 +7,7 @@ from .evaluation import begin_training as begin_training
 from .evaluation import evaluate_saved as evaluate_saved
 from .evaluation import evaluating as evaluating
 from .evaluation import holding_saved as holding_saved
+from .evaluation import keep_shared as keep_shared
 from .evaluation import switch as switch
 from .evaluation import untouched as untouched
 from .evaluation import using as using

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ..state import State
 
 
+_kept: list[Any] = []
+"""Of each evaluation under way: the buffers that it puts back."""
+
+
 @contextmanager
 def untouched(
     objects: Mapping[str, Any],
@@ -46,7 +50,7 @@ def untouched(
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
-    buffers = _buffers(modules)
+    _kept.append(_buffers(modules))
     named = generators_in(objects) if generators is None else generators
     rng = capture_generators(data, named)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
@@ -68,7 +72,7 @@ def untouched(
     else:
         restore_generators(rng, data, named)
     finally:
-        if buffers is not None:
+        if (buffers := _kept.pop()) is not None:
             buffers.put_back()
         for module, training in zip(modules, flags, strict=True):
             module.training = training
@@ -82,7 +86,13 @@ def _buffers(modules: list[Any]) -> Any:
         return None
     from .places import Buffers
 
-    return Buffers(modules)
+    return Buffers(modules, settings=True)
+
+
+def keep_shared() -> None:
+    """Let the evaluation under way leave the buffers as they are now, shared by the ranks."""
+    if _kept and _kept[-1] is not None:
+        _kept[-1].keep()
 
 
 @contextmanager

@@ -61,8 +61,8 @@ class ModuleTree:
 class Buffers:
     """Buffers as they are at a look, to be put back: those changed in place, and those assigned.
 
-    If one was assigned or resized, as a table that a forward pass makes longer, plain attributes of
-    its module are put back with it, such as the table's length; but only to the first look.
+    With `settings`, if one was assigned or resized, as a table that a forward pass makes longer,
+    plain attributes of its module are put back with it, such as the table's length.
 
     >>> norm = torch.nn.BatchNorm1d(1)
     >>> before = Buffers([norm])
@@ -72,26 +72,25 @@ class Buffers:
     tensor([0.])
     """
 
-    def __init__(self, modules: Iterable[Module]) -> None:
-        self._outer = [*modules]
+    def __init__(self, modules: Iterable[Module], *, settings: bool = False) -> None:
+        self._outer, self._settings = [*modules], settings
         self._begin()
         self.keep()
-        self._plain = [
-            {name: value for name, value in vars(each).items() if type(value) in PLAIN}
-            for each, _ in self._kept
-        ]
 
     def _begin(self) -> None:
-        self._parts = ModuleTree(self._outer)
-        self._kept = [(each, dict[str, Any]()) for each in self._parts.modules if each._buffers]
+        self._tree = ModuleTree(self._outer)
+        self._kept: list[tuple[Module, dict[str, Any], dict[str, Any]]] = []
+        for each in self._tree.modules:
+            if each._buffers:
+                plain = {n: v for n, v in vars(each).items() if type(v) in PLAIN}
+                self._kept.append((each, plain if self._settings else {}, {}))
 
     @torch.no_grad()
     def keep(self, is_spoilt: Tensor | None = None) -> None:
         """Copy the buffers, but keep earlier copies where `is_spoilt`, which is on the device."""
-        self._plain: list[dict[str, Any]] = []
-        if not self._parts.are_same():
+        if not self._tree.are_same():
             self._begin()
-        for module, copies in self._kept:
+        for module, _, copies in self._kept:
             for name, now in module._buffers.items():
                 _, copy = copies.get(name, (None, None))
                 if now is None or is_lazy(now):
@@ -107,15 +106,11 @@ class Buffers:
 
     def put_back(self) -> None:
         """Put them back as they were."""
-        for number, (module, copies) in enumerate(self._kept):
+        for module, plain, copies in self._kept:
             for name, (before, copy) in copies.items():
                 now, module._buffers[name] = module._buffers.get(name), before
-                if now is before and (copy is None or before.shape == copy.shape):
-                    if copy is not None:
-                        set_in_place(before, copy)
-                    continue
-                if self._plain:
-                    vars(module).update(self._plain[number])
+                if now is not before or (copy is not None and now.shape != copy.shape):
+                    vars(module).update(plain)
                 if copy is not None:
                     set_in_place(before, copy)
 

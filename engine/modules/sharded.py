@@ -169,7 +169,7 @@ def weights_alone(module: Module, device: str | None = None) -> ShardedWeights:
     return _weights_alone(unwrap(module), device, {}, {})
 
 
-def as_in_a_copy(tensor: Tensor, device: str | None) -> Tensor:
+def as_in_a_copy(tensor: Tensor, device: Any) -> Tensor:
     """A copy as `twin` makes it."""
     is_small = tensor.is_floating_point() and tensor.element_size() < 4
     kind = torch.float32 if is_small else tensor.dtype

@@ -69,9 +69,11 @@ def twin(module: Module, device: str | None = None) -> Module:
 def _not_copied_by_torch(module: Module) -> dict[int, Any]:
     """By id, for `copy.deepcopy`: copies of tensors with a graph, and of those without a shape."""
     made: dict[int, Any] = {}
+    each: Any
     for each in (one for part in module.modules() for one in tree_leaves(vars(part))):
         if is_lazy(each):
-            made[id(each)] = type(each)(False, each.device, each.dtype)  # requires_grad, ...
+            kind: Any = type(each)
+            made[id(each)] = kind(requires_grad=False, device=each.device, dtype=each.dtype)
         elif isinstance(each, Tensor) and not each.is_leaf:  # as weight_norm makes them
             made[id(each)] = each.detach().clone()
     return made
@@ -225,7 +227,7 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
         yield
 
 
-def set_at(place: Place, value: Any, device: str | None = None) -> None:
+def set_at(place: Place, value: Any, device: Any = None) -> None:
     """Set the tensor of a place to a value of any shape; it stays the same object, if there is one.
 
     A value that has no shape yet changes nothing.

@@ -18,7 +18,7 @@ from ..checks import warn, warn_if_it_drifts
 from ..compiling import CompiledForward
 from ..events import Events, Stage
 from ..means import Means, Weight, first_length, mean_over_ranks, samples_of, weight_of
-from ..modules import modules_of, parallel_of, unwrap, without_sending_buffers
+from ..modules import keep_shared, modules_of, parallel_of, unwrap, without_sending_buffers
 from ..outputs import IGNORED, Output, part_of
 from ..state import LatestMetrics, State
 from ..update import Update
@@ -292,6 +292,8 @@ class Supervised:
         if parallel is not None and parallel.broadcast_buffers:
             with torch.no_grad():
                 ranks.share(parallel.module.buffers())
+            if not state.engine.lent:
+                keep_shared()
 
     def add_loss(self, state: State[Any, Output]) -> None:
         """Add a batch's loss, weighted by its number of targets or samples."""

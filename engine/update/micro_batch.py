@@ -121,7 +121,8 @@ class MicroBatch:
         windows, parameters = step.windows, parameters_of(update.optimizer)
         window = replace(windows[update]) if update in windows else None
         kept = [] if window is None else [_copy(each.grad) for each in parameters]
-        buffers = Buffers(in_training(state.engine.objects.values() if state.is_running else ()))
+        objects = state.engine.objects.values() if state.is_running else ()
+        buffers = Buffers(in_training(objects), settings=True)
 
         def put_back() -> None:
             buffers.put_back()
