@@ -17,16 +17,7 @@ from typing import Any
 from .causes import of_a_resume, of_two_whole_runs
 from .outcome import differences, outcome_of
 from .proof import CODES, Proof, lines_of
-from .trial import (
-    Ended,
-    Start,
-    Trial,
-    UntriedError,
-    as_interrupted,
-    on_ranks,
-    start_process,
-    with_camshaft,
-)
+from .trial import Ended, Start, Trial, UntriedError, as_interrupted, on_ranks, start_process
 
 PATIENCE = 10
 """How many times as long as a whole run a start after a kill may take."""
@@ -65,8 +56,7 @@ def prove(
         try:
             if kills < 1:
                 raise UntriedError(f"--kills {kills}: needs at least one")
-            command = with_camshaft(command_line)
-            command = on_ranks(command, ranks) if ranks else command
+            command = on_ranks(command_line, ranks) if ranks else list(command_line)
             Prover(Path.cwd().resolve(), root, command, start, proof, tick).run(kills, seed, ranks)
         except UntriedError as error:
             proof.verdict, proof.reason = "untried", str(error)

@@ -91,6 +91,7 @@ class Trial:
     starts: list[Ended] = field(default_factory=list[Ended])
 
     def __post_init__(self) -> None:
+        self.command = with_camshaft(self.command)
         self.root.mkdir(parents=True)
         self.place: Path = self.root / "files"
         self.notes: Path = self.root / "notes"

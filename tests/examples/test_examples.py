@@ -310,3 +310,13 @@ def test_an_example_can_be_tried_out_on_two_batches(example, limit, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     runpy.run_path(str(EXAMPLES / f"{example}.py"))["main"](["--max-batches=2", limit])
     assert "max_batches=2: each pass over data" in caplog.text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["digits.py", "gan.py", "reinforce.py"])
+def test_an_example_says_nothing_besides_its_bar(processes, tmp_path, name):
+    # The schedule of digits.py goes by the length of the run, so that one is not made longer.
+    for epochs in (1, 2) if name == "reinforce.py" else (1,):
+        result = processes.run(EXAMPLES / name, "--max-epochs", epochs, cwd=tmp_path)
+        lines = filter(None, re.split(r"[\r\n]", result.stderr))
+        assert [line for line in lines if not line.startswith("epoch ")] == []
