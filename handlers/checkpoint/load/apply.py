@@ -21,6 +21,7 @@ from ..directory import saved_at
 from ..format import reading
 from ..weights import load_weights
 from .check import has_groups
+from .optimizers import load_optimizer
 from .plan import Change, Fate, LoadPlan, is_of, with_fate
 from .read import ReadOnce, SavedRun, in_memory
 
@@ -77,13 +78,14 @@ def load(plan: LoadPlan, state: State[Any, Any]) -> None:
     objects, saved = plan.engine.objects, plan.saved.objects
     courses = _courses(plan)
     loaded = with_fate(plan.objects, Fate.LOAD)
+    for name in plan.first:
+        _load_object(plan, name)
+    if plan.first:
+        plan.check_later()
     # Modules come last: if another object refuses its state, the model is unchanged.
-    for name in sorted(loaded, key=lambda name: isinstance(objects[name], Module)):
-        if isinstance(objects[name], Module):
-            load_weights(objects[name], saved[name])
-            load_weights(objects[name], plan.saved.buffers.get(name, {}))
-        else:
-            objects[name].load_state_dict(in_memory(saved[name]))
+    rest = (name for name in loaded if name not in plan.first)
+    for name in sorted(rest, key=lambda name: isinstance(objects[name], Module)):
+        _load_object(plan, name)
     for name in with_fate(plan.objects, Fate.ANEW):
         if isinstance(objects.get(name), Optimizer) and has_groups(saved.get(name, ())):
             take_rates(objects[name], saved[name]["param_groups"], [objects[e] for e in loaded])
@@ -94,6 +96,20 @@ def load(plan: LoadPlan, state: State[Any, Any]) -> None:
     run = plan.saved.run
     memory = {name: run["memory"][name] for name in with_fate(plan.memory, Fate.LOAD)}
     state.load_state_dict({**run, "memory": memory, "settings": plan.own_settings})
+
+
+def _load_object(plan: LoadPlan, name: str) -> None:
+    own, saved = plan.engine.objects[name], plan.saved.objects[name]
+    if isinstance(own, Optimizer):
+        load_optimizer(own, in_memory(saved))
+    elif not isinstance(own, Module):
+        own.load_state_dict(in_memory(saved))
+    else:
+        try:
+            load_weights(own, saved)
+            load_weights(own, plan.saved.buffers.get(name, {}))
+        except RuntimeError as error:  # torch copies in the order of names until one fails
+            raise ValueError(f"{name!r} has not taken all its weights: {error}") from error
 
 
 def _courses(plan: LoadPlan) -> dict[str, list[dict[str, Any]]]:

@@ -44,6 +44,7 @@ from ..format import (
 from ..sharding import Layout
 from ..weights import FrozenWeights
 from .begin import OnFailure
+from .read_back import ReadBack
 from .snapshot import Snapshot, Staging, streamed
 from .team import Team, check_same_weights
 
@@ -107,8 +108,8 @@ class Recorder:
         """The frozen weights, if saves leave them out."""
         self.unsaved: Unsaved | None = None
         """The script's objects that the run changes and that are not among the engine's objects."""
-        self.copies: dict[str, Any] | None = None
-        """Copies of optimizers, in which the first save tries whether they can be put back."""
+        self.read_back: ReadBack = ReadBack({})
+        """What the script made, with which the first save is compared."""
         self.layout: Layout = Layout()
         """How tensors lie on the ranks, from save to save."""
         self.spared: Path | None = None
