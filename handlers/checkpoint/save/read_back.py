@@ -112,10 +112,6 @@ def _collides(own: Optimizer, saved: Mapping[str, Any]) -> bool:
     return int in map(type, own.state) and len(own.state) > len(saved.get("state", own.state))
 
 
-def _collides(own: Optimizer, saved: Mapping[str, Any]) -> bool:
-    return int in map(type, own.state) and len(own.state) > len(saved.get("state", own.state))
-
-
 def _is_unknown(own: Any) -> bool:
     return not type(own).__module__.startswith("torch.")
 

@@ -49,8 +49,8 @@ from .read_back import ReadBack
 from .team import Buffers
 
 OF_OPTIMIZERS = (
-    "In a subclass, let the optimizer's state_dict() give such values for it, and load_state_dict() "
-    "make it of them again; or take another optimizer, such as torch.optim.AdamW or Muon"
+    "In a subclass, let state_dict() give such values for it, and load_state_dict() make it of "
+    "them again; or take another optimizer, such as torch.optim.AdamW or Muon"
 )
 UNUSABLE = "no run could be resumed from this checkpoint: "
 OF_MAPPINGS = {*MAPPINGS.values()}
