@@ -95,15 +95,11 @@ def own_ways(module: Module) -> dict[str, str]:
     return {f"{plain[path]}.".lstrip("."): f"{path}.".lstrip(".") for path in own}
 
 
-def hidden(module: Module) -> list[str]:
-    """The plain names of trained parameters that the module's `state_dict` leaves out."""
-    own, ways = weights(module), (*own_ways(module),)
-    kept = {id(each) for name, each in named_parameters_of(module).items() if name in own}
-    return [
-        name
-        for name, each in named_parameters_of(module).items()
-        if each.requires_grad and id(each) not in kept and not name.startswith(ways)
-    ]
+def hidden(module: Module, trained: set[int]) -> list[str]:
+    """The plain names of trained parameters, by identity, that the `state_dict` leaves out."""
+    own, ways, named = weights(module), (*own_ways(module),), named_parameters_of(module)
+    lost = trained - {id(each) for name, each in named.items() if name in own}
+    return [n for n, each in named.items() if id(each) in lost and not n.startswith(ways)]
 
 
 def _loaders(module: Module) -> list[Any]:

@@ -27,6 +27,12 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 LARGEST = 2**26
 """The most bytes of an optimizer's copy, without the weights, which it shares."""
+UNUSABLE = "no start of this script could resume from this checkpoint"
+ADVICE = (
+    "\nThe run has changed what the script makes. Make it so before the run (all parameters in the "
+    "optimizer, some frozen), or let what holds parameters that grow load them by itself: "
+    "docs/guides/exact-resume.md"
+)
 SMALLEST = 2**24
 """The least number that is taken for the address of an object."""
 LONGEST = 2**16
@@ -73,15 +79,10 @@ class ReadBack:
             return
         is_first, self._seen = self._seen is None, seen
         states = {n: decode(e["content"], tensors.get(e["file"], {})) for n, e in saved.items()}
-        lines = [*self._changed(objects, states, saved), *validate_objects(objects, states)]
-        if lines:
-            said = (
-                "no start of this script could resume from this checkpoint:\n  "
-                + "\n  ".join(lines)
-                + "\nThe run has changed what the script makes. Make it so before the run, or let "
-                "the object that holds it load that by itself: see 'Parameters that grow' in the "
-                "guide of exact resumes"
-            )
+        if odd := [*_odd(objects, states), *validate_objects(objects, states)]:
+            raise ValueError(f"{UNUSABLE}:\n  " + "\n  ".join(odd))
+        if lines := [*self._changed(objects, states, saved)]:
+            said = f"{UNUSABLE}:\n  " + "\n  ".join(lines) + ADVICE
             if is_first:
                 raise ValueError(said)
             logger.warning(said)
@@ -98,18 +99,26 @@ class ReadBack:
     ) -> Iterator[str]:
         are_fixed = not any(map(reshapes, objects.values()))
         for name, each in objects.items():
-            if isinstance(each, Module):
-                if lost := hidden(each):
-                    yield f"{name!r}: its state_dict() leaves out {lost[0]!r}, which is trained"
-            elif isinstance(each, Optimizer) and _collides(each, states[name]):
-                yield f"{name!r}: a key of its state is also the number of a parameter"
             if are_fixed or isinstance(each, Module):
                 left_out = saved[name].get("frozen", ())
                 yield from form_mismatches(name, self._forms.get(name), states[name], left_out)
 
 
-def _collides(own: Optimizer, saved: Mapping[str, Any]) -> bool:
-    return int in map(type, own.state) and len(own.state) > len(saved.get("state", own.state))
+def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each object whose state_dict() loses something."""
+    own = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
+    groups = {
+        name: [p for g in each.param_groups for p in g["params"]] for name, each in own.items()
+    }
+    trained = {id(each) for group in groups.values() for each in group}
+    for name, each in objects.items():
+        if isinstance(each, Module) and (lost := hidden(each, trained)):
+            yield f"the state_dict() of {name!r} leaves out {lost[0]!r}, which is trained"
+    for name, each in own.items():
+        if type(each).state_dict is Optimizer.state_dict:
+            keys = {key for key in each.state if isinstance(key, int)}
+            for key in keys.intersection(range(len(groups[name]))):
+                yield f"the state of {name!r} has a key {key}, as state_dict() calls a parameter"
 
 
 def _is_unknown(own: Any) -> bool:
