@@ -36,7 +36,7 @@ ADVICE = (
 SMALLEST = 2**24
 """The least number that is taken for the address of an object."""
 LONGEST = 2**16
-"""The most elements of a list that may hold addresses; a longer one is data."""
+"""The most elements of a list or dict that is looked into; a longer one is data."""
 NUMBER = re.compile(r"\d{8,20}")
 
 
@@ -86,6 +86,7 @@ class ReadBack:
             if is_first:
                 raise ValueError(said)
             logger.warning(said)
+            self._forms.clear()  # once is enough
         rng = capture_generators()
         for name, each in objects.items():
             if not isinstance(each, Module) and _is_unknown(each):
@@ -185,11 +186,11 @@ def _inner(own: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:
-    if isinstance(value, Mapping):
-        return [*value.items()]
     if is_quantized(value):
         return [*flattened(value)[0].items()]
-    return [*enumerate(value)] if isinstance(value, list | tuple) else []
+    if not isinstance(value, Mapping | list | tuple) or len(value) > LONGEST:
+        return []
+    return [*value.items()] if isinstance(value, Mapping) else [*enumerate(value)]
 
 
 def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
@@ -244,13 +245,13 @@ def _differs(own: Any, other: Any) -> str | None:
     return None
 
 
-def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
+def _leaves(value: Any, place: str = "", depth: int = 50) -> Iterator[tuple[str, Any]]:
     """The values in a state that hold no others, by their places; empty containers too."""
-    items = _items(value)
+    items = _items(value) if depth else []
     if not items:
         yield place, value
     for key, each in items:
-        yield from _leaves(each, f"{place}.{key}" if place else str(key))
+        yield from _leaves(each, f"{place}.{key}" if place else str(key), depth - 1)
 
 
 def _same(own: Any, other: Any) -> bool:
