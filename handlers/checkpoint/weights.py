@@ -90,8 +90,8 @@ def own_ways(module: Module) -> dict[str, str]:
     """
     holder = _holder(module)
     modules = holder.named_modules(remove_duplicate=False)
-    own = [path for path, each in modules if not all(map(_is_torchs, _loaders(each)))]
-    plain = plain_names(holder, own)
+    own = [path for path, each in modules if _loads_in_a_way(each)]
+    plain = plain_names(holder, own) if own else {}
     return {f"{plain[path]}.".lstrip("."): f"{path}.".lstrip(".") for path in own}
 
 
@@ -102,9 +102,10 @@ def hidden(module: Module, trained: set[int]) -> list[str]:
     return [n for n, each in named.items() if id(each) in lost and not n.startswith(ways)]
 
 
-def _loaders(module: Module) -> list[Any]:
+def _loads_in_a_way(module: Module) -> bool:
     hooks = module._load_state_dict_pre_hooks.values()
-    return [module._load_from_state_dict, module.load_state_dict, *hooks]
+    loaders = [module._load_from_state_dict, module.load_state_dict, *hooks]
+    return not all(map(_is_torchs, loaders))
 
 
 def _is_torchs(function: Any) -> bool:

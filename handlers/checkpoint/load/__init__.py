@@ -1,9 +1,9 @@
 """Resuming a run: what differs from the script, and loading what fits."""
 
-from .apply import put_settings, replay, resume
+from .apply import OF_SCRIPT, groups_in, load_optimizer, put_settings, replay, resume
 from .check import (
     form_mismatches,
-    form_of,
+    form_needed,
     has_groups,
     memory_mismatches,
     mismatches,
@@ -14,19 +14,19 @@ from .check import (
 )
 from .dcp import load_dcp
 from .evaluated import EvaluatesSaved
-from .optimizers import groups_in, load_optimizer, state_of
 from .plan import Change, changes, schedules_to_replay
 from .read import ReadOnce, SavedRun
 from .settings import settings_of, settings_of_steps
 
 __all__ = [
+    "OF_SCRIPT",
     "Change",
     "EvaluatesSaved",
     "ReadOnce",
     "SavedRun",
     "changes",
     "form_mismatches",
-    "form_of",
+    "form_needed",
     "groups_in",
     "has_groups",
     "load_dcp",
@@ -41,7 +41,6 @@ __all__ = [
     "schedules_to_replay",
     "settings_of",
     "settings_of_steps",
-    "state_of",
     "validate_objects",
     "validate_run",
 ]

@@ -55,7 +55,7 @@ def mismatches_of(
     """One line for each difference of an object that prevents loading its saved state."""
     if isinstance(own, LRScheduler):
         return list(_unknown(name, own.state_dict(), saved))
-    found = form_mismatches(name, form_of(own), saved, frozen or {})
+    found = form_mismatches(name, form_needed(own), saved, frozen or {})
     if frozen and (others := changed(own, {k: frozen[k] for k in frozen if k in weights(own)})):
         found.append(
             f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
@@ -81,7 +81,7 @@ class OfOptimizer(NamedTuple):
     """For each group: how many parameters, and the settings if the class is torch's."""
 
 
-def form_of(own: Any, *, is_loaded: bool = False) -> OfModule | OfOptimizer | None:
+def form_needed(own: Any, *, is_loaded: bool = False) -> OfModule | OfOptimizer | None:
     """What has to fit in an object, whose values do not matter."""
     if isinstance(own, Module):
         found = {
@@ -232,7 +232,7 @@ def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> li
     return found
 
 
-def refuse_odd(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+def refuse_wrong_values(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
     """Refuse values of a wrong kind or shape; see `validate_objects`."""
     if odd := validate_objects(objects, saved):
         raise ValueError("it holds values that cannot be loaded:\n  " + "\n  ".join(odd))
@@ -245,7 +245,7 @@ def reshapes(own: Any) -> bool:
     an optimizer, such as one that holds a module and adds rows to its weights.
     """
     if isinstance(own, Module):
-        return bool(own_ways(own)) or any(map(is_lazy, weights(own).values()))
+        return bool(own_ways(own)) or any(map(is_lazy, [*own.parameters(), *own.buffers()]))
     return not isinstance(own, Optimizer) and not type(own).__module__.startswith("torch.")
 
 
@@ -355,7 +355,8 @@ def _of_optimizer(name: str, optimizer: Optimizer, saved: Any) -> Iterator[str]:
 
 
 def _fits(optimizer: Optimizer, parameter: Tensor, value: Any) -> bool:
-    if not _is_torchs(optimizer) or isinstance(optimizer, FREE_SHAPES):
+    module = type(optimizer).__module__
+    if not module.startswith("torch.optim.") or isinstance(optimizer, FREE_SHAPES):
         return True  # an optimizer that is not torch's may keep anything
     if is_lazy(parameter):
         return True  # until its module has loaded its shape

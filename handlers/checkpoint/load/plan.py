@@ -18,13 +18,13 @@ from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from .check import (
     form_mismatches,
-    form_of,
+    form_needed,
     has_groups,
     memory_mismatches,
     mismatches,
     mismatches_of,
     parameter_mismatches,
-    refuse_odd,
+    refuse_wrong_values,
     refusing,
     reshapes,
     validate_objects,
@@ -181,7 +181,7 @@ class LoadPlan:
             lines = [*self._mismatches(), *(str(self.changes[name]) for name in refused)]
             own, saved = self._compared()
             if not lines and not self.later:
-                refuse_odd(own, saved)
+                refuse_wrong_values(own, saved)
         if lines:
             self._refuse(lines, refused)
 
@@ -194,13 +194,13 @@ class LoadPlan:
         lines = list[str]()
         with refusing("these objects"):
             for name in self.first:
-                form = form_of(self.engine.objects[name], is_loaded=True)
+                form = form_needed(self.engine.objects[name], is_loaded=True)
                 left_out = self.saved.frozen.get(name, {})
                 lines += form_mismatches(name, form, self.saved.objects[name], left_out)
             own, saved = ({n: e[n] for n in self.later} for e in self._compared())
             lines += mismatches(own, saved)
             if not lines:
-                refuse_odd(own, saved)
+                refuse_wrong_values(own, saved)
         if lines:
             self._refuse(lines, [])
 
@@ -233,11 +233,13 @@ class LoadPlan:
     @cached_property
     def later(self) -> list[str]:
         """The optimizers that may fit only after the objects that are loaded first."""
+        if not self.first:
+            return []
         own, saved = self._compared()
         return [
             name
             for name, each in own.items()
-            if self.first and isinstance(each, Optimizer) and name in saved
+            if isinstance(each, Optimizer) and name in saved
             if mismatches_of(name, each, saved[name]) or validate_objects({name: each}, saved)
         ]
 

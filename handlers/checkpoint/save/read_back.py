@@ -20,22 +20,29 @@ from torch.optim import Optimizer
 from ....engine.modules import all_modules
 from ....engine.state import capture_generators, restore_generators
 from ..format import decode, flattened, is_quantized
-from ..load import form_mismatches, form_of, groups_in, load_optimizer, reshapes, validate_objects
+from ..load import (
+    form_mismatches,
+    form_needed,
+    groups_in,
+    load_optimizer,
+    reshapes,
+    validate_objects,
+)
 from ..weights import hidden
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-LARGEST = 2**26
+LARGEST_COPY = 2**26
 """The most bytes of an optimizer's copy, without the weights, which it shares."""
-UNUSABLE = "no start of this script could resume from this checkpoint"
-ADVICE = (
+NO_START = "no start of this script could resume from this checkpoint"
+OF_CHANGES = (
     "\nThe run has changed what the script makes. Make it so before the run (all parameters in the "
     "optimizer, some frozen), or let what holds parameters that grow load them by itself: "
     "docs/guides/exact-resume.md"
 )
-SMALLEST = 2**24
+LEAST_ADDRESS = 2**24
 """The least number that is taken for the address of an object."""
-LONGEST = 2**16
+LONGEST_LIST = 2**16
 """The most elements of a list or dict that is looked into; a longer one is data."""
 NUMBER = re.compile(r"\d{8,20}")
 
@@ -45,17 +52,18 @@ class ReadBack:
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
         """Note the forms of the objects, and copy optimizers of unknown classes."""
-        self._forms = {name: form_of(each) for name, each in objects.items()}
+        self._forms = {name: form_needed(each) for name, each in objects.items()}
         self._copies = dict[str, Any]()
         for name, each in objects.items():
             if isinstance(each, Optimizer) and _is_unknown(each):
                 kept = [e for state in each.state.values() for _, e in _leaves(state)]
-                if sum(getattr(e, "nbytes", 0) for e in kept) > LARGEST:
+                if sum(getattr(e, "nbytes", 0) for e in kept) > LARGEST_COPY:
                     continue
                 with suppress(Exception):  # an optimizer that cannot be copied is not tested
                     self._copies[name] = _copied(each, _shared(objects, each))
                     self._copies[name].state_dict()
-        self._seen: object = None
+        self.form: object = None
+        """The names, types and shapes of the tensors that were read back last."""
 
     def check(
         self,
@@ -63,7 +71,7 @@ class ReadBack:
         saved: Mapping[str, Any],
         tensors: Mapping[str, Mapping[str, Tensor]],
     ) -> None:
-        """Read back what is being saved, if it has another form than the last save.
+        """Read back what is being saved, which has another form than the last save.
 
         Args:
             objects: The run's objects.
@@ -74,16 +82,12 @@ class ReadBack:
             TypeError: An optimizer would not be put back.
             ValueError: At the first save: the script makes an object in another form.
         """
-        seen = [(n, e.dtype, e.shape) for own in tensors.values() for n, e in own.items()]
-        if seen == self._seen:
-            return
-        is_first, self._seen = self._seen is None, seen
         states = {n: decode(e["content"], tensors.get(e["file"], {})) for n, e in saved.items()}
         if odd := [*_odd(objects, states), *validate_objects(objects, states)]:
-            raise ValueError(f"{UNUSABLE}:\n  " + "\n  ".join(odd))
+            raise ValueError(f"{NO_START}:\n  " + "\n  ".join(odd))
         if lines := [*self._changed(objects, states, saved)]:
-            said = f"{UNUSABLE}:\n  " + "\n  ".join(lines) + ADVICE
-            if is_first:
+            said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
+            if self.form is None:
                 raise ValueError(said)
             logger.warning(said)
             self._forms.clear()  # once is enough
@@ -132,7 +136,7 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
     shared, found = _shared(objects, own), set[int]()
     places = {*shared, *map(id, getattr(own, "param_groups", ()))}
     places |= {e.data_ptr() for e in shared.values() if type(e) in (Tensor, Parameter)}
-    other = _elsewhere(state, {each for each in places if each >= SMALLEST}, found)
+    other = _elsewhere(state, {each for each in places if each >= LEAST_ADDRESS}, found)
     if copy is None and not found:
         return
     if copy is None:
@@ -188,7 +192,7 @@ def _inner(own: Any) -> Iterator[tuple[str, Any]]:
 def _items(value: Any) -> list[tuple[Any, Any]]:
     if is_quantized(value):
         return [*flattened(value)[0].items()]
-    if not isinstance(value, Mapping | list | tuple) or len(value) > LONGEST:
+    if not isinstance(value, Mapping | list | tuple) or len(value) > LONGEST_LIST:
         return []
     return [*value.items()] if isinstance(value, Mapping) else [*enumerate(value)]
 
@@ -231,7 +235,7 @@ def _elsewhere(value: Any, places: set[int], found: set[int]) -> Any:
     if isinstance(value, dict):
         pairs = [(_elsewhere(k, places, found), e) for k, e in value.items()]
         return type(value)({k: _elsewhere(e, places, found) for k, e in pairs})
-    if type(value) in (list, tuple, set, frozenset) and len(value) < LONGEST:
+    if type(value) in (list, tuple, set, frozenset) and len(value) < LONGEST_LIST:
         return type(value)(_elsewhere(each, places, found) for each in value)
     return value
 

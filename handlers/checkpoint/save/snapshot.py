@@ -42,7 +42,7 @@ from ..format import (
     rank_file,
     reading,
 )
-from ..load import SavedRun, state_of, validate_run
+from ..load import OF_SCRIPT, SavedRun, has_groups, validate_run
 from ..sharding import Layout, is_sharded
 from ..weights import named_parameters_of, parameter_names, weights, with_frozen_apart
 from .read_back import ReadBack
@@ -120,8 +120,10 @@ def take_run(
         saved = whole.trees[TREE]["objects"]
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
             raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
-        if read_back is not None:
+        form = [(n, e.dtype, e.shape) for own in whole.tensors.values() for n, e in own.items()]
+        if read_back is not None and form != read_back.form:
             read_back.check(objects, saved, whole.tensors)
+            read_back.form = form
         tensors |= whole.tensors
         trees |= whole.trees if is_first else {}
     if sharded:
@@ -184,7 +186,7 @@ def take(
         encoder = files.setdefault(file, Encoder(name) if is_file else Encoder(once=True))
         with needing_memory(f"take the state_dict() of {name!r}"):
             if isinstance(each, Optimizer):
-                content = encoder.encode(state_of(each), name, OF_OPTIMIZERS)
+                content = encoder.encode(_state_of(each), name, OF_OPTIMIZERS)
             else:
                 own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
                 own = {key: own[key] for key in own if key not in out} if out else own
@@ -196,6 +198,16 @@ def take(
             saved[name]["parameters"] = parameter_names(each, objects)
     tensors = {file: encoder.tensors for file, encoder in files.items()}
     return Snapshot({TREE: {"objects": saved}}, tensors)
+
+
+def _state_of(optimizer: Optimizer) -> Any:
+    """The state of an optimizer, without the settings that a script gives anew."""
+    state = optimizer.state_dict()
+    if not has_groups(state):
+        return state
+    groups = state["param_groups"]
+    plain = [{k: g[k] for k in g if not isinstance(g[k], OF_SCRIPT)} for g in groups]
+    return {**state, "param_groups": plain}
 
 
 def _is_mapping(content: Any) -> bool:

@@ -245,6 +245,7 @@ def test_another_object_in_a_group_is_refused_with_words_about_optimizers(tmp_pa
 
 
 def add_a_group(model, optimizer):
+    model[2].requires_grad_(True)
     optimizer.add_param_group({"params": [*model[2].parameters()]})
 
 
@@ -269,7 +270,8 @@ CHANGES = {
 def test_a_run_that_changes_the_form_of_what_the_script_makes_is_told(change, tmp_path, caplog):
     def make():
         model = net()
-        return model, Adam((model[0] if change is add_a_group else model).parameters())
+        model[2].requires_grad_(change is not add_a_group)
+        return model, Adam([each for each in model.parameters() if each.requires_grad])
 
     with pytest.raises(ValueError, match=r"no start of this script.*\n.*" + CHANGES[change]):
         run(make, tmp_path / "before", at=1, change=change)
