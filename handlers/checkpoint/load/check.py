@@ -374,8 +374,8 @@ def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]
 
 def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
     """A line if a saved value is not of the kind that the script has; None fits every kind."""
-    here, there = _kind(own), _kind(saved)
-    if None not in (own, saved) and here != there:
+    is_alike = type(own) is type(saved) or None in (own, saved)
+    if not is_alike and (here := _kind(own)) != (there := _kind(saved)):
         yield f"{name} is {there} in the checkpoint, and needs to be {here}"
     elif isinstance(saved, int) and abs(saved) >= 2**63:
         yield f"{name} is out of range in the checkpoint"
