@@ -313,6 +313,7 @@ class Checkpoint(EvaluatesSaved):
         Raises:
             OSError: The save before could not be written, or memory has run out.
             TypeError: At the first save: what an optimizer gives cannot be put back.
+            ValueError: At the first save: no start of the script could resume from it.
         """
         recorder = self._recorder(state)
         for each in filter(None, (recorder.local, recorder)):
