@@ -29,12 +29,12 @@ from .save import (
     Buffers,
     CheckpointMemory,
     OnFailure,
+    ReadBack,
     Recorder,
     arrange_buckets,
     buckets_of,
     buffers_of_own,
     check_arguments,
-    copies_to_try,
     refuse_second_resume,
     refuse_to_forget,
     refuse_to_mix,
@@ -42,7 +42,6 @@ from .save import (
     start_over,
     take_part,
     take_run,
-    try_to_put_back,
     warn_of_buckets,
 )
 from .weights import FrozenWeights, Sums
@@ -240,7 +239,7 @@ class Checkpoint(EvaluatesSaved):
             others = (each for each in self._others(state) if each.resume)
             refuse_second_resume([str(each.directory) for each in (self, *others)])
         warn_of_buckets(state.engine)
-        self._recorder(state).copies = copies_to_try(state.engine.objects)
+        self._recorder(state).read_back = ReadBack(state.engine.objects)
         self._begin_local(state)
         if self._is_first(state):
             Changes(state)
@@ -322,6 +321,7 @@ class Checkpoint(EvaluatesSaved):
         Raises:
             OSError: The save before could not be written, or memory has run out.
             TypeError: At the first save: what an optimizer gives cannot be put back.
+            ValueError: At the first save: no start of the script could resume from it.
         """
         recorder = self._recorder(state)
         for each in filter(None, (recorder.local, recorder)):
@@ -332,9 +332,6 @@ class Checkpoint(EvaluatesSaved):
         recorder = self._recorder(state)
         sys.audit("camshaft.Checkpoint.save", self, state)
         state.control.noted.look()
-        if recorder.copies is not None:
-            copies, recorder.copies = recorder.copies, None
-            try_to_put_back(state.engine.objects, copies)
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.directory / n).exists()]
@@ -345,10 +342,11 @@ class Checkpoint(EvaluatesSaved):
         if ranks.world_size() > 1:
             buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
-        objects, lent, layout = state.engine.objects, state.engine.lent, recorder.layout
+        engine, layout, checked = state.engine, recorder.layout, recorder.read_back
+        objects, lent = engine.objects, engine.lent
         to.record(
             state,
-            lambda: take_run(objects, take_part(state), layout, lent, left_out, buffers),
+            lambda: take_run(objects, take_part(state), layout, lent, left_out, buffers, checked),
             reasons,
             broken=memory.broken.copy(),
             exports=self._exports(state),

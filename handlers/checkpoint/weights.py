@@ -66,15 +66,52 @@ def load_weights(module: Module, saved: Mapping[str, Any]) -> None:
     """Load what `weights` gave, or a part of it, whether or not the module is wrapped now.
 
     A weight in a file is copied from there to its place, without a tensor in between. Of a
-    distributed weight, only this rank's shard is read.
+    distributed weight, only this rank's shard is read. Modules that load in a way of their own get
+    all that was saved below their names.
     """
     holder = _holder(module)
     own = holder.state_dict()
-    names = plain_names(holder, own)
-    found = {name: plain for name, plain in names.items() if plain in saved}
-    holder.load_state_dict(
-        {n: _put(own[n], saved[found[n]]) if n in found else own[n] for n in own}
-    )
+    names, ways = plain_names(holder, own), own_ways(module)
+    state = {n: _put(own[n], saved[names[n]]) if names[n] in saved else own[n] for n in own}
+    for plain in saved.keys() - names.values():
+        if ways_of := [way for way in ways if plain.startswith(way)]:
+            way = max(ways_of, key=len)
+            state[ways[way] + plain.removeprefix(way)] = _put(None, saved[plain])
+    if _is_torchs(holder.load_state_dict):  # names were compared; hooks may hide some or add some
+        holder.load_state_dict(state, strict=False)
+    else:
+        holder.load_state_dict(state)
+
+
+def own_ways(module: Module) -> dict[str, str]:
+    """The beginnings of plain names that modules load in ways of their own, and the full ones.
+
+    Such a module may take weights of another shape or name, so it is asked before it is compared.
+    """
+    holder = _holder(module)
+    modules = holder.named_modules(remove_duplicate=False)
+    own = [path for path, each in modules if _loads_in_a_way(each)]
+    plain = plain_names(holder, own) if own else {}
+    return {f"{plain[path]}.".lstrip("."): f"{path}.".lstrip(".") for path in own}
+
+
+def hidden(module: Module, trained: set[int]) -> list[str]:
+    """The plain names of trained parameters, by identity, that the `state_dict` leaves out."""
+    own, ways, named = weights(module), (*own_ways(module),), named_parameters_of(module)
+    lost = trained - {id(each) for name, each in named.items() if name in own}
+    return [n for n, each in named.items() if id(each) in lost and not n.startswith(ways)]
+
+
+def _loads_in_a_way(module: Module) -> bool:
+    hooks = module._load_state_dict_pre_hooks.values()
+    loaders = [module._load_from_state_dict, module.load_state_dict, *hooks]
+    return not all(map(_is_torchs, loaders))
+
+
+def _is_torchs(function: Any) -> bool:
+    """True for what torch's own layers and wrappers do, which takes like weights alone."""
+    name = getattr(function, "__module__", None) or ""
+    return name.startswith("torch.") and not name.startswith("torch.ao.")
 
 
 def named_parameters_of(module: Module) -> dict[str, Tensor]:
@@ -109,6 +146,8 @@ def _holder(module: Module) -> Module:
 def _put(own: Any, found: Any) -> Any:
     """Copy a weight to its place at once, so that the memory of its source is freed."""
     if isinstance(own, Tensor) and not is_lazy(own):
+        if 0 in own.stride() and own.numel() and own.shape == found.shape:
+            return _put_expanded(own, found)
         if isinstance(found, Tensor) and (own.shape, own.dtype) == (found.shape, found.dtype):
             if own is not found:
                 copy_part(local(own), local(found))  # both are in the same shards
@@ -118,6 +157,16 @@ def _put(own: Any, found: Any) -> Any:
             found.fill(local(own).data, begin)
             return own
     return found.read() if isinstance(found, StoredTensor) else found
+
+
+def _put_expanded(own: Tensor, found: Any) -> Tensor:
+    """Fill a tensor of which some places are one place in memory, as after `expand`."""
+    value = found if isinstance(found, Tensor) else found.read()
+    first = tuple(slice(0, 1) if step == 0 else slice(None) for step in own.stride())
+    own.detach()[first].copy_(value[first])
+    if not torch.equal(own, value.to(own)):
+        raise ValueError("a weight that is expanded from fewer numbers cannot hold the saved ones")
+    return own
 
 
 @dataclass(frozen=True)

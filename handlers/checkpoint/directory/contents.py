@@ -100,8 +100,8 @@ class OpenFiles:
                 part = opened.get_tensor(name)
             if part.dtype != into.dtype or part.shape != into.shape:
                 raise ValueError(f"has another type or shape than it should: {name!r}")
-            into.copy_(part)
             self._open[file] = opened, mapped + into.nbytes
+        into.copy_(part)  # an error here is of the script's tensor, not of the file
 
     def _opened(self, file: str) -> tuple[Any, int]:
         opened, mapped = self._open.pop(file, (None, 0))

@@ -25,6 +25,10 @@ SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozens
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
+OF_MEMORIES = (
+    "Remember what is made of these, such as list(...) of a deque, tuple(...) of a named tuple, "
+    "and give the state_dict() of an object instead of the object"
+)
 COPIES, FEW = 4, 2**26
 """The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -62,15 +66,15 @@ class Encoder:
         self._bytes = self._copied = 0
         """The bytes of a value's tensors, and the bytes that its media copy when it is read."""
 
-    def encode(self, value: Any, path: str = "") -> Any:
-        """The value as JSON; `path` is its place, which names its tensors.
+    def encode(self, value: Any, path: str = "", advice: str = OF_MEMORIES) -> Any:
+        """The value as JSON; `path` is its place, which names its tensors; `advice` ends an error.
 
         Raises:
             TypeError: The value, or a value inside it, cannot be saved.
         """
         if self._once is not None:
             self._once = {}
-        self._root, self._bytes, self._copied = path, 0, 0
+        self._root, self._bytes, self._copied, self._advice = path, 0, 0, advice
         return self._encode(value, path, DEEPEST)
 
     def _encode(self, value: Any, path: str, depth: int) -> Any:
@@ -234,8 +238,7 @@ class Encoder:
         return TypeError(
             f"{_join(self.owner, path)} is {found}, which a checkpoint cannot hold; it takes None, "
             "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
-            "numbers. Remember what is made of these, such as list(...) of a deque, tuple(...) of "
-            "a named tuple, and give the state_dict() of an object instead of the object"
+            f"numbers. {self._advice}"
         )
 
 

@@ -6,9 +6,14 @@ import logging
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from enum import Enum
+from functools import partial
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
@@ -25,6 +30,9 @@ from .plan import Change, Fate, LoadPlan, is_of, with_fate
 from .read import ReadOnce, SavedRun, in_memory
 
 logger: logging.Logger = logging.getLogger("camshaft")
+
+OF_SCRIPT = (torch.dtype, torch.device, Enum, type, partial, FunctionType, BuiltinFunctionType)
+"""The kinds of settings that a script gives anew: they stay as the script has them."""
 
 
 def resume(
@@ -77,13 +85,14 @@ def load(plan: LoadPlan, state: State[Any, Any]) -> None:
     objects, saved = plan.engine.objects, plan.saved.objects
     courses = _courses(plan)
     loaded = with_fate(plan.objects, Fate.LOAD)
+    for name in plan.first:
+        _load_object(plan, name)
+    if plan.first:
+        plan.check_later()
     # Modules come last: if another object refuses its state, the model is unchanged.
-    for name in sorted(loaded, key=lambda name: isinstance(objects[name], Module)):
-        if isinstance(objects[name], Module):
-            load_weights(objects[name], saved[name])
-            load_weights(objects[name], plan.saved.buffers.get(name, {}))
-        else:
-            objects[name].load_state_dict(in_memory(saved[name]))
+    rest = (name for name in loaded if name not in plan.first)
+    for name in sorted(rest, key=lambda name: isinstance(objects[name], Module)):
+        _load_object(plan, name)
     for name in with_fate(plan.objects, Fate.ANEW):
         if isinstance(objects.get(name), Optimizer) and has_groups(saved.get(name, ())):
             take_rates(objects[name], saved[name]["param_groups"], [objects[e] for e in loaded])
@@ -94,6 +103,52 @@ def load(plan: LoadPlan, state: State[Any, Any]) -> None:
     run = plan.saved.run
     memory = {name: run["memory"][name] for name in with_fate(plan.memory, Fate.LOAD)}
     state.load_state_dict({**run, "memory": memory, "settings": plan.own_settings})
+
+
+def _load_object(plan: LoadPlan, name: str) -> None:
+    own, saved = plan.engine.objects[name], plan.saved.objects[name]
+    if isinstance(own, Optimizer):
+        load_optimizer(own, in_memory(saved))
+    elif not isinstance(own, Module):
+        own.load_state_dict(in_memory(saved))
+    else:
+        try:
+            load_weights(own, saved)
+            if buffers := plan.saved.buffers.get(name):
+                load_weights(own, buffers)
+        except RuntimeError as error:  # torch copies in the order of names until one fails
+            raise ValueError(f"{name!r} has not taken all its weights: {error}") from error
+
+
+def load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
+    """Put a state back; what the script gives anew, or has in two places, stays so.
+
+    A state may hold its whole group, so that a schedule that sets the group's rate sets it there.
+    """
+    groups, held = getattr(optimizer, "param_groups", []), groups_in(optimizer)
+    if has_groups(saved) and len(groups) == len(saved["param_groups"]):
+        given = [{k: g[k] for k in g if isinstance(g[k], OF_SCRIPT)} for g in groups]
+        pairs = zip(given, saved["param_groups"], strict=True)
+        saved = {**saved, "param_groups": [{**own, **group} for own, group in pairs]}
+        own = {k: v for k, v in optimizer.state.items() if isinstance(v, Tensor)}
+        devices = {k: v.device for k, v in own.items() if isinstance(saved["state"].get(k), Tensor)}
+        moved = {key: saved["state"][key].to(device) for key, device in devices.items()}
+        saved["state"] = {**saved["state"], **moved}
+    optimizer.load_state_dict(saved)
+    for (parameter, key), number in held.items():
+        optimizer.state[parameter][key] = optimizer.param_groups[number]
+
+
+def groups_in(optimizer: Any) -> dict[tuple[Any, Any], int]:
+    """By parameter and key: the groups that are values in the state, by their numbers."""
+    numbers = {id(group): n for n, group in enumerate(getattr(optimizer, "param_groups", []))}
+    return {
+        (parameter, key): numbers[id(value)]
+        for parameter, state in getattr(optimizer, "state", {}).items()
+        if isinstance(state, dict)
+        for key, value in state.items()
+        if id(value) in numbers
+    }
 
 
 def _courses(plan: LoadPlan) -> dict[str, list[dict[str, Any]]]:

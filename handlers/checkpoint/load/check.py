@@ -9,7 +9,7 @@ import random
 import sys
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Position, Rng, State, set_state
 from ..directory import StoredTensor
-from ..weights import changed, parameter_names, weights
+from ..weights import changed, own_ways, parameter_names, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -37,10 +37,14 @@ def mismatches(
     objects: Mapping[str, Any],
     saved: Mapping[str, Any],
     frozen: Mapping[str, Mapping[str, int]] | None = None,
+    later: Sequence[str] = (),
 ) -> list[str]:
-    """One line for each difference that prevents loading; `frozen` weights were left out."""
+    """One line for each difference that prevents loading, but not of what is compared `later`.
+
+    The `frozen` weights were left out of the checkpoint.
+    """
     found = list(_names("objects", "the engine", objects, saved))
-    for name in objects.keys() & saved.keys():
+    for name in (objects.keys() & saved.keys()).difference(later):
         found += mismatches_of(name, objects[name], saved[name], (frozen or {}).get(name, {}))
     return found
 
@@ -49,13 +53,64 @@ def mismatches_of(
     name: str, own: Any, saved: Mapping[str, Any], frozen: Mapping[str, int] | None = None
 ) -> list[str]:
     """One line for each difference of an object that prevents loading its saved state."""
+    if isinstance(own, LRScheduler):
+        return list(_unknown(name, own.state_dict(), saved))
+    found = form_mismatches(name, form_needed(own), saved, frozen or {})
+    if frozen and (others := changed(own, {k: frozen[k] for k in frozen if k in weights(own)})):
+        found.append(
+            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
+            "the run, and the checkpoint does not hold them: make the model of the same ones"
+        )
+    return found
+
+
+class OfModule(NamedTuple):
+    """What has to fit in a module."""
+
+    weights: dict[str, str | None]
+    """Their kinds and shapes by plain name; None for what may have any."""
+    ways: tuple[str, ...]
+    """The beginnings of names that are compared after the module has loaded them in its own way."""
+
+
+class OfOptimizer(NamedTuple):
+    """What has to fit in an optimizer."""
+
+    keys: list[str]
+    groups: list[tuple[int, set[str]]] | None
+    """For each group: how many parameters, and the settings if the class is torch's."""
+
+
+def form_needed(own: Any, *, is_loaded: bool = False) -> OfModule | OfOptimizer | None:
+    """What has to fit in an object, whose values do not matter."""
     if isinstance(own, Module):
-        return list(_module_mismatches(name, own, saved, frozen or {}))
-    if isinstance(own, Optimizer):
-        if has_groups(state := own.state_dict()) != has_groups(saved):
-            return [f"{name!r} is of another class: its state has {sorted(state)}"]
-        return list(_optimizer_mismatches(name, own, saved)) if has_groups(state) else []
-    return list(_unknown(name, own.state_dict(), saved)) if isinstance(own, LRScheduler) else []
+        found = {
+            key: None if is_lazy(e) or key.endswith(EXTRA_STATE) else _kind_and_shape(e)
+            for key, e in weights(own).items()
+        }
+        return OfModule(found, () if is_loaded else (*own_ways(own),))
+    if not isinstance(own, Optimizer):
+        return None
+    state, is_torchs = own.state_dict(), _is_torchs(own)
+    # The `step` of a class that is not torch's may add settings.
+    groups = [
+        (len(group.get("params", ())), {*group} if is_torchs else set[str]())
+        for group in (state["param_groups"] if has_groups(state) else ())
+    ]
+    return OfOptimizer(sorted(map(str, state)), groups if has_groups(state) else None)
+
+
+def form_mismatches(
+    name: str, form: OfModule | OfOptimizer | None, saved: Any, frozen: Collection[str] = ()
+) -> list[str]:
+    """One line for each difference between the form of an object and a saved state."""
+    if isinstance(form, OfModule):
+        return list(_module_mismatches(name, form, saved, frozen))
+    if form is None:
+        return []
+    if (form.groups is not None) != has_groups(saved):
+        return [f"{name!r} is of another class: its state has {form.keys}"]
+    return list(_group_mismatches(name, form.groups, saved)) if form.groups is not None else []
 
 
 def parameter_mismatches(
@@ -85,9 +140,13 @@ def _by_index(names: Mapping[str, int]) -> dict[int, set[str]]:
     return found
 
 
+def _is_torchs(optimizer: Optimizer) -> bool:
+    return type(optimizer).__module__.startswith("torch.")
+
+
 def has_groups(saved: Any) -> bool:
     """True for a state in torch's form; an optimizer that wraps others may have another form."""
-    return {"state", "param_groups"} <= {*saved}
+    return isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
 
 
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
@@ -103,44 +162,36 @@ def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) 
 
 
 def _module_mismatches(
-    name: str, module: Module, saved: Mapping[str, Any], frozen: Mapping[str, int]
+    name: str, form: OfModule, saved: Mapping[str, Any], frozen: Collection[str]
 ) -> Iterator[str]:
-    own = weights(module)
-    yield from _names(f"weights of {name!r}", "the module", own, {*saved, *frozen})
-    if frozen and (others := changed(module, {key: frozen[key] for key in frozen if key in own})):
-        yield (
-            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
-            "the run, and the checkpoint does not hold them: make the model of the same ones"
-        )
-    for key in own.keys() & saved.keys():
-        if is_lazy(own[key]) or key.rpartition(".")[2] == EXTRA_STATE:
+    own, ways = form
+    fixed = ([k for k in each if not k.startswith(ways)] for each in (own, {*saved, *frozen}))
+    yield from _names(f"weights of {name!r}", "the module", *fixed)
+    for key, here in own.items():
+        if here is None or key not in saved or key.startswith(ways):
             continue
-        here, there = _kind_and_shape(own[key]), _kind_and_shape(saved[key])
-        if here != there:
+        if here != (there := _kind_and_shape(saved[key])):
             yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
 
 
-def _optimizer_mismatches(
-    name: str, optimizer: Optimizer, saved: Mapping[str, Any]
+def _group_mismatches(
+    name: str, own: Sequence[tuple[int, set[str]]], saved: Mapping[str, Any]
 ) -> Iterator[str]:
-    own = optimizer.state_dict()["param_groups"]
-    here = [len(group["params"]) for group in own]
-    there = [len(group["params"]) for group in saved["param_groups"]]
+    here = [count for count, _ in own]
+    there = [len(group.get("params", ())) for group in saved["param_groups"]]
     if here != there:
         yield (
             f"the groups of {name!r} hold {there} parameters in the checkpoint and {here} in the "
             "optimizer"
         )
         return
-    if not type(optimizer).__module__.startswith("torch."):
-        return  # its `step` may add values to groups
-    for group, saved_group in zip(own, saved["param_groups"], strict=True):
-        yield from _unknown(name, group, saved_group)
+    for (_, keys), group in zip(own, saved["param_groups"], strict=True):
+        yield from _unknown(name, keys or group, group)
 
 
-def _unknown(name: str, own: Mapping[str, Any], saved: Mapping[str, Any]) -> Iterator[str]:
+def _unknown(name: str, own: Collection[str], saved: Mapping[str, Any]) -> Iterator[str]:
     # New keys are no mismatch: newer versions of torch have more settings.
-    if names := saved.keys() - own.keys() - FROM_SCHEDULES:
+    if names := saved.keys() - {*own} - FROM_SCHEDULES:
         listed = ", ".join(map(repr, sorted(names)))
         yield f"{name!r} is of another class: it has no {listed}, which the checkpoint has"
 
@@ -179,6 +230,23 @@ def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> li
         elif isinstance(objects[name], LRScheduler):
             found += _of_schedule(name, objects[name].state_dict(), saved[name])
     return found
+
+
+def refuse_wrong_values(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
+    """Refuse values of a wrong kind or shape; see `validate_objects`."""
+    if odd := validate_objects(objects, saved):
+        raise ValueError("it holds values that cannot be loaded:\n  " + "\n  ".join(odd))
+
+
+def reshapes(own: Any) -> bool:
+    """True for an object that may give parameters another shape, or an optimizer others, if loaded.
+
+    So do modules with lazy weights or ways of their own, and objects that are neither torch's nor
+    an optimizer, such as one that holds a module and adds rows to its weights.
+    """
+    if isinstance(own, Module):
+        return bool(own_ways(own)) or any(map(is_lazy, [*own.parameters(), *own.buffers()]))
+    return not isinstance(own, Optimizer) and not type(own).__module__.startswith("torch.")
 
 
 @contextmanager
@@ -273,15 +341,17 @@ def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
 def _of_optimizer(name: str, optimizer: Optimizer, saved: Any) -> Iterator[str]:
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     indices = [index for group in saved["param_groups"] for index in group["params"]]
-    if len(set(indices)) != len(parameters) or not saved["state"].keys() <= set(indices):
+    # Torch lets a state have other keys than parameters; its own classes have no numbers as such.
+    other, is_torchs = saved["state"].keys() - {*indices}, _is_torchs(optimizer)
+    if len(set(indices)) != len(parameters) or (is_torchs and int in map(type, other)):
         yield f"{name!r} has states of other parameters than it has"
         return
     by_index = dict(zip(indices, parameters, strict=True))
     for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
         for key in own.keys() & group.keys() - {"params"}:
             yield from _kinds(f"{name}.{key}", own[key], group[key])
-    for index, state in saved["state"].items():
-        for key, value in state.items():
+    for index in saved["state"].keys() - other:
+        for key, value in saved["state"][index].items():
             if not _fits(optimizer, by_index[index], value):
                 shape = list(by_index[index].shape)
                 yield f"the state {key!r} in {name!r} does not fit a parameter of shape {shape}"
@@ -291,6 +361,8 @@ def _fits(optimizer: Optimizer, parameter: Tensor, value: Any) -> bool:
     module = type(optimizer).__module__
     if not module.startswith("torch.optim.") or isinstance(optimizer, FREE_SHAPES):
         return True  # an optimizer that is not torch's may keep anything
+    if is_lazy(parameter):
+        return True  # until its module has loaded its shape
     if not isinstance(value, Tensor):
         return value is None or isinstance(value, int | float)
     if value.numel() == 1 and value.ndim == 0:
@@ -305,8 +377,8 @@ def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]
 
 def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
     """A line if a saved value is not of the kind that the script has; None fits every kind."""
-    here, there = _kind(own), _kind(saved)
-    if None not in (own, saved) and here != there:
+    is_alike = type(own) is type(saved) or None in (own, saved)
+    if not is_alike and (here := _kind(own)) != (there := _kind(saved)):
         yield f"{name} is {there} in the checkpoint, and needs to be {here}"
     elif isinstance(saved, int) and abs(saved) >= 2**63:
         yield f"{name} is out of range in the checkpoint"

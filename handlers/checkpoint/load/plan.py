@@ -17,12 +17,16 @@ from ....engine import Engine
 from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from .check import (
+    form_mismatches,
+    form_needed,
     has_groups,
     memory_mismatches,
     mismatches,
     mismatches_of,
     parameter_mismatches,
+    refuse_wrong_values,
     refusing,
+    reshapes,
     validate_objects,
 )
 from .read import SavedRun
@@ -176,10 +180,32 @@ class LoadPlan:
             refused = with_fate(self.settings, Fate.REFUSE)
             lines = [*self._mismatches(), *(str(self.changes[name]) for name in refused)]
             own, saved = self._compared()
-            if not lines and (odd := validate_objects(own, saved)):
-                raise ValueError("it holds values that cannot be loaded:\n  " + "\n  ".join(odd))
-        if not lines:
-            return
+            if not lines and not self.later:
+                refuse_wrong_values(own, saved)
+        if lines:
+            self._refuse(lines, refused)
+
+    def check_later(self) -> None:
+        """Compare what was loaded first, and then the optimizers that did not fit before that.
+
+        Raises:
+            ValueError: They do not fit.
+        """
+        lines = list[str]()
+        with refusing("these objects"):
+            for name in self.first:
+                form = form_needed(self.engine.objects[name], is_loaded=True)
+                left_out = self.saved.frozen.get(name, {})
+                lines += form_mismatches(name, form, self.saved.objects[name], left_out)
+            own, saved = ({n: e[n] for n in self.later} for e in self._compared())
+            lines += mismatches(own, saved)
+            if not lines:
+                refuse_wrong_values(own, saved)
+        if lines:
+            self._refuse(lines, [])
+
+    def _refuse(self, lines: Sequence[str], refused: Sequence[str]) -> None:
+        own, saved = self._compared()
         replaced = [
             name
             for name, each in own.items()
@@ -198,6 +224,24 @@ class LoadPlan:
             names = [*self.override, *new]
             advice += f", or accept the differences: Checkpoint(..., override={names})"
         raise ValueError("it does not fit this script:\n  " + "\n  ".join(lines) + f"\n{advice}")
+
+    @cached_property
+    def first(self) -> list[str]:
+        """The objects that are loaded first: they may change the parameters of optimizers."""
+        return [n for n in with_fate(self.objects, Fate.LOAD) if reshapes(self.engine.objects[n])]
+
+    @cached_property
+    def later(self) -> list[str]:
+        """The optimizers that may fit only after the objects that are loaded first."""
+        if not self.first:
+            return []
+        own, saved = self._compared()
+        return [
+            name
+            for name, each in own.items()
+            if isinstance(each, Optimizer) and name in saved
+            if mismatches_of(name, each, saved[name]) or validate_objects({name: each}, saved)
+        ]
 
     def report(self) -> dict[str, list[str]]:
         """The accepted differences, by the message that reports them."""
@@ -268,7 +312,7 @@ class LoadPlan:
     def _mismatches(self) -> list[str]:
         refused, new = (with_fate(self.memory, fate) for fate in (Fate.REFUSE, Fate.KEEP))
         return [
-            *mismatches(*self._compared(), self.saved.frozen),
+            *mismatches(*self._compared(), self.saved.frozen, self.later),
             *memory_mismatches(refused, new),
             *self._other_parameters(),
             *self._other_groups(),

@@ -9,15 +9,14 @@ does the same, and sends nothing. Handlers use `Recorder`, which goes through al
 from .begin import (
     OnFailure,
     check_arguments,
-    copies_to_try,
     refuse_second_resume,
     refuse_to_forget,
     refuse_to_mix,
     refuse_unsaveable,
     start_over,
-    try_to_put_back,
 )
 from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
+from .read_back import ReadBack
 from .recorder import CheckpointMemory, Recorder
 from .snapshot import (
     Snapshot,
@@ -36,6 +35,7 @@ __all__ = [
     "CheckpointMemory",
     "Files",
     "OnFailure",
+    "ReadBack",
     "Recorder",
     "Snapshot",
     "Team",
@@ -43,7 +43,6 @@ __all__ = [
     "buckets_of",
     "buffers_of_own",
     "check_arguments",
-    "copies_to_try",
     "refuse_second_resume",
     "refuse_to_forget",
     "refuse_to_mix",
@@ -56,6 +55,5 @@ __all__ = [
     "take",
     "take_part",
     "take_run",
-    "try_to_put_back",
     "warn_of_buckets",
 ]

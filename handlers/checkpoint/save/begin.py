@@ -1,26 +1,23 @@
-"""What is checked before a run begins, and at its first save."""
+"""What is checked before a run begins; `read_back` checks its first save."""
 
 from __future__ import annotations
 
 import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from copy import deepcopy
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine import Engine, ranks
-from ....engine.modules import all_modules, optimizers_in
-from ....engine.state import capture_generators, restore_generators
+from ....engine.modules import optimizers_in
 from ....engine.update import Update
 from ..directory import checkpoints, set_aside
-from ..format import Encoder, Keep, decode, flattened, is_quantized, keep_of
+from ..format import Keep, keep_of
+from ..load import has_groups
 
 if TYPE_CHECKING:
     from ..checkpoint import Checkpoint
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
 logger: logging.Logger = logging.getLogger("camshaft")
 
 OnFailure = Literal["raise", "warn"]
-LARGEST = 2**26
-"""The most bytes of an optimizer's copy, without the weights, which it shares."""
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
@@ -93,6 +88,11 @@ def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
                 f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
                 "cannot hold: it needs state_dict() and load_state_dict()"
             )
+        if type(each).__name__ == "ZeroRedundancyOptimizer":
+            raise TypeError(
+                f"engine.objects[{name!r}] is a ZeroRedundancyOptimizer, whose state one rank "
+                "alone gets: shard the model by FSDP2 (fully_shard), whose optimizer is saved"
+            )
 
 
 def refuse_to_forget(engine: Engine[Any, Any]) -> None:
@@ -104,7 +104,8 @@ def refuse_to_forget(engine: Engine[Any, Any]) -> None:
     known = list(map(id, engine.objects.values()))
     for each in engine.handlers.values():
         own = optimizers_in(each.optimizer) if isinstance(each, Update) else ()
-        if left := [one for one in own if id(one) not in known]:
+        left = [one for one in own if id(one) not in known]
+        if left and not _are_in_states(left, engine.objects):
             raise ValueError(
                 f"{type(left[0]).__name__}, which an Update steps, is not among "
                 "the engine's objects, so neither the optimizer nor its weights would be saved: "
@@ -115,6 +116,23 @@ def refuse_to_forget(engine: Engine[Any, Any]) -> None:
             "Checkpoint saves the state of the run and no model: the engine has no objects; "
             'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
         )
+
+
+def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) -> bool:
+    """True if objects of the script's own classes save the states of these optimizers too."""
+    own = [o for o in objects.values() if not isinstance(o, Module | Optimizer)]
+    states = [
+        value for each in own for value in _containers(each.state_dict()) if has_groups(value)
+    ]
+    saved = [[len(group["params"]) for group in each["param_groups"]] for each in states]
+    return all([len(g["params"]) for g in each.param_groups] in saved for each in optimizers)
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping | list | tuple):
+        yield value
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _containers(each)
 
 
 def refuse_second_resume(directories: Sequence[str]) -> None:
@@ -152,142 +170,3 @@ def start_over(directory: str | Path) -> None:
     with ranks.on_all_ranks("start over"):
         if ranks.rank() == 0 and (place := set_aside(Path(directory))) is not None:
             logger.warning("starts over: the checkpoints of an earlier run are in %s", place)
-
-
-def copies_to_try(objects: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Copies of the optimizers of unknown classes as the script made them; None without any.
-
-    The classes of torch are known to be right. A copy shares the parameters, so it is small: an
-    optimizer has no state before its first step.
-    """
-    unknown = {
-        name: each
-        for name, each in objects.items()
-        if isinstance(each, Optimizer) and not type(each).__module__.startswith("torch.")
-    }
-    copies = {}
-    for name, each in unknown.items():
-        with suppress(Exception):  # an optimizer that cannot be copied is not tested
-            copies[name] = _copied(each, _shared(objects, each))
-            copies[name].state_dict()
-    return copies if unknown else None
-
-
-def try_to_put_back(objects: Mapping[str, Any], copies: Mapping[str, Any]) -> None:
-    """Refuse an optimizer whose saved state `load_state_dict` does not restore in its copy.
-
-    All ranks have to call this.
-
-    Raises:
-        TypeError: After loading, the copy has another state.
-    """
-    rng = capture_generators()
-    with ranks.on_all_ranks("put back what it saves"):
-        for name, copy in copies.items():
-            _try(name, objects[name], copy)
-    restore_generators(rng)
-
-
-def _try(name: str, own: Any, copy: Any) -> None:
-    encoder = Encoder()
-    state = own.state_dict()
-    try:
-        state = decode(encoder.encode(state), encoder.tensors)
-    except (TypeError, ValueError):
-        return  # the save reports it
-    kind = type(own).__name__
-    begin = f"engine.objects[{name!r}] is a {kind}, and a checkpoint could not put it back: "
-    advice = (
-        f"Let {kind}.state_dict() give the state of all that it holds, and "
-        f"{kind}.load_state_dict() put that back"
-    )
-    if inner := [f"{place} (a {type(each).__name__})" for place, each in _inner(own)]:
-        advice += (
-            f"; it holds {', '.join(inner)}. Or name these in objects= in the place of the {kind}"
-        )
-    try:
-        copy.load_state_dict(state)
-    except Exception as error:
-        said = f"{type(error).__name__}: {error}"
-        raise TypeError(
-            f"{begin}its load_state_dict() fails with its own state_dict() ({said}). {advice}"
-        ) from error
-    twins = {"": copy, **dict(_inner(copy))}
-    for place, each in {"": own, **dict(_inner(own))}.items():
-        there = twins[place].state_dict() if place in twins else None
-        if (at := _differs(each.state_dict(), there)) is not None:
-            where = ".".join(filter(None, (place, at)))
-            raise TypeError(f"{begin}after loading, {where or 'it'} is not what it was. {advice}")
-
-
-def _inner(own: Any) -> Iterator[tuple[str, Any]]:
-    """The parts of an object that have a state of their own, by their places in it."""
-    for key, value in vars(own).items():
-        elements = {f"{key}[{n!r}]": each for n, each in _items(value)}
-        for place, each in {key: value, **elements}.items():
-            has_state = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
-            if has_state and not isinstance(each, Module | type) and each is not own:
-                yield place, each
-
-
-def _items(value: Any) -> list[tuple[Any, Any]]:
-    if isinstance(value, Mapping):
-        return [*value.items()]
-    if is_quantized(value):
-        return [*flattened(value)[0].items()]
-    return [*enumerate(value)] if isinstance(value, list | tuple) else []
-
-
-def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
-    """The modules and parameters that a copy shares with the original, by identity."""
-    modules = all_modules([*objects.values(), own, *(inner for _, inner in _inner(own))])
-    shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
-    for each in (own, *(inner for _, inner in _inner(own))):
-        groups = getattr(each, "param_groups", [])
-        shared += [parameter for group in groups for parameter in group["params"]]
-    return {id(each): each for each in shared}
-
-
-def _copied(own: Any, memo: dict[int, Any]) -> Any:
-    """A copy with all attributes; an optimizer's own `__deepcopy__` leaves out some.
-
-    Raises:
-        MemoryError: The copy would take more than `LARGEST` bytes.
-    """
-    tensors = [t for s in getattr(own, "state", {}).values() for _, t in _items(s)]
-    if sum(each.nbytes for each in tensors if isinstance(each, Tensor)) > LARGEST:
-        raise MemoryError
-    copy = memo[id(own)] = object.__new__(type(own))
-    for _, each in _inner(own):
-        if isinstance(each, Optimizer) and id(each) not in memo:
-            _copied(each, memo)
-    vars(copy).update({key: deepcopy(value, memo) for key, value in vars(own).items()})
-    return copy
-
-
-def _differs(own: Any, other: Any) -> str | None:
-    """The first place at which two states differ; None if they are equal."""
-    here, there = dict(_leaves(own)), dict(_leaves(other))
-    for place in here | there:
-        if place not in here or place not in there or not _same(here[place], there[place]):
-            return place
-    return None
-
-
-def _leaves(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
-    """The values in a state that hold no others, by their places; empty containers too."""
-    items = _items(value)
-    if not items:
-        yield place, value
-    for key, each in items:
-        yield from _leaves(each, f"{place}.{key}" if place else str(key))
-
-
-def _same(own: Any, other: Any) -> bool:
-    if isinstance(own, Tensor) or isinstance(other, Tensor):
-        if not (isinstance(own, Tensor) and isinstance(other, Tensor)):
-            return False
-        if own is other or own.dtype != other.dtype or own.shape != other.shape:
-            return own is other
-    equal: Any = (own == other) | ((own != own) & (other != other))  # NaN equals NaN
-    return bool(equal.all() if hasattr(equal, "all") else equal)

@@ -43,6 +43,7 @@ from ..format import (
 from ..sharding import Layout
 from ..weights import FrozenWeights
 from .begin import OnFailure
+from .read_back import ReadBack
 from .snapshot import Snapshot, Staging, streamed
 from .team import Team, check_same_weights
 
@@ -104,8 +105,8 @@ class Recorder:
         ).absolute()  # the script may change its directory
         self.frozen: FrozenWeights | None = None
         """The frozen weights, if saves leave them out."""
-        self.copies: dict[str, Any] | None = None
-        """Copies of optimizers, in which the first save tries whether they can be put back."""
+        self.read_back: ReadBack = ReadBack({})
+        """What the script made, with which the first save is compared."""
         self.layout: Layout = Layout()
         """How tensors lie on the ranks, from save to save."""
         self.spared: Path | None = None

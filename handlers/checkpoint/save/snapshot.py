@@ -42,11 +42,16 @@ from ..format import (
     rank_file,
     reading,
 )
-from ..load import SavedRun, validate_run
+from ..load import OF_SCRIPT, SavedRun, has_groups, validate_run
 from ..sharding import Layout, is_sharded
 from ..weights import named_parameters_of, parameter_names, weights, with_frozen_apart
+from .read_back import ReadBack
 from .team import Buffers
 
+OF_OPTIMIZERS = (
+    "In a subclass, let state_dict() give such values for it, and load_state_dict() make it of "
+    "them again; or take another optimizer, such as torch.optim.AdamW or Muon"
+)
 UNUSABLE = "no run could be resumed from this checkpoint: "
 OF_MAPPINGS = {*MAPPINGS.values()}
 OF_RANKS = re.compile(r"rank-\d+")
@@ -93,6 +98,7 @@ def take_run(
     lent: Mapping[Module, Mapping[str, Tensor]],
     left_out: Mapping[str, Mapping[str, int]],
     buffers: Buffers,
+    read_back: ReadBack | None = None,
 ) -> Snapshot:
     """The data that this rank writes: its part of the run, and its share of the objects.
 
@@ -114,6 +120,10 @@ def take_run(
         saved = whole.trees[TREE]["objects"]
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
             raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
+        form = [(n, e.dtype, e.shape) for own in whole.tensors.values() for n, e in own.items()]
+        if read_back is not None and form != read_back.form:
+            read_back.check(objects, saved, whole.tensors)
+            read_back.form = form
         tensors |= whole.tensors
         trees |= whole.trees if is_first else {}
     if sharded:
@@ -175,10 +185,12 @@ def take(
         # An error names the object by the file's name, or else by the path in the file.
         encoder = files.setdefault(file, Encoder(name) if is_file else Encoder(once=True))
         with needing_memory(f"take the state_dict() of {name!r}"):
-            own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
-            if out:
-                own = {key: own[key] for key in own if key not in out}
-            content = encoder.encode(own, "" if is_file else name)
+            if isinstance(each, Optimizer):
+                content = encoder.encode(_state_of(each), name, OF_OPTIMIZERS)
+            else:
+                own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
+                own = {key: own[key] for key in own if key not in out} if out else own
+                content = encoder.encode(own, "" if is_file else name)
         saved[name] = {"file": file, "content": content}
         if out:
             saved[name]["frozen"] = dict(out)
@@ -186,6 +198,16 @@ def take(
             saved[name]["parameters"] = parameter_names(each, objects)
     tensors = {file: encoder.tensors for file, encoder in files.items()}
     return Snapshot({TREE: {"objects": saved}}, tensors)
+
+
+def _state_of(optimizer: Optimizer) -> Any:
+    """The state of an optimizer, without the settings that a script gives anew."""
+    state = optimizer.state_dict()
+    if not has_groups(state):
+        return state
+    groups = state["param_groups"]
+    plain = [{k: g[k] for k in g if not isinstance(g[k], OF_SCRIPT)} for g in groups]
+    return {**state, "param_groups": plain}
 
 
 def _is_mapping(content: Any) -> bool:

@@ -1,0 +1,268 @@
+"""A run's first save, read back as a resume does: what that would refuse is refused at once.
+
+So is a later save of tensors with other names, types or shapes. Nothing is read from the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module, Parameter
+from torch.optim import Optimizer
+
+from ....engine.modules import all_modules
+from ....engine.state import capture_generators, restore_generators
+from ..format import decode, flattened, is_quantized
+from ..load import (
+    form_mismatches,
+    form_needed,
+    groups_in,
+    load_optimizer,
+    reshapes,
+    validate_objects,
+)
+from ..weights import hidden
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+LARGEST_COPY = 2**26
+"""The most bytes of an optimizer's copy, without the weights, which it shares."""
+NO_START = "no start of this script could resume from this checkpoint"
+OF_CHANGES = (
+    "\nThe run has changed what the script makes. Make it so before the run (all parameters in the "
+    "optimizer, some frozen), or let what holds parameters that grow load them by itself: "
+    "docs/guides/exact-resume.md"
+)
+LEAST_ADDRESS = 2**24
+"""The least number that is taken for the address of an object."""
+LONGEST_LIST = 2**16
+"""The most elements of a list or dict that is looked into; a longer one is data."""
+NUMBER = re.compile(r"\d{8,20}")
+
+
+class ReadBack:
+    """What the script made before the run: the same script makes it again when it resumes."""
+
+    def __init__(self, objects: Mapping[str, Any]) -> None:
+        """Note the forms of the objects, and copy optimizers of unknown classes."""
+        self._forms = {name: form_needed(each) for name, each in objects.items()}
+        self._copies = dict[str, Any]()
+        for name, each in objects.items():
+            if isinstance(each, Optimizer) and _is_unknown(each):
+                kept = [e for state in each.state.values() for _, e in _leaves(state)]
+                if sum(getattr(e, "nbytes", 0) for e in kept) > LARGEST_COPY:
+                    continue
+                with suppress(Exception):  # an optimizer that cannot be copied is not tested
+                    self._copies[name] = _copied(each, _shared(objects, each))
+                    self._copies[name].state_dict()
+        self.form: object = None
+        """The names, types and shapes of the tensors that were read back last."""
+
+    def check(
+        self,
+        objects: Mapping[str, Any],
+        saved: Mapping[str, Any],
+        tensors: Mapping[str, Mapping[str, Tensor]],
+    ) -> None:
+        """Read back what is being saved, which has another form than the last save.
+
+        Args:
+            objects: The run's objects.
+            saved: By object, as in `state.json`.
+            tensors: By file and name.
+
+        Raises:
+            TypeError: An optimizer would not be put back.
+            ValueError: At the first save: the script makes an object in another form.
+        """
+        states = {n: decode(e["content"], tensors.get(e["file"], {})) for n, e in saved.items()}
+        if odd := [*_odd(objects, states), *validate_objects(objects, states)]:
+            raise ValueError(f"{NO_START}:\n  " + "\n  ".join(odd))
+        if lines := [*self._changed(objects, states, saved)]:
+            said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
+            if self.form is None:
+                raise ValueError(said)
+            logger.warning(said)
+            self._forms.clear()  # once is enough
+        rng = capture_generators()
+        for name, each in objects.items():
+            if not isinstance(each, Module) and _is_unknown(each):
+                _try(name, objects, states[name], self._copies.get(name))
+                if states[name].get("state", True):  # else it has made no step
+                    self._copies.pop(name, None)
+        restore_generators(rng)
+
+    def _changed(
+        self, objects: Mapping[str, Any], states: Mapping[str, Any], saved: Mapping[str, Any]
+    ) -> Iterator[str]:
+        are_fixed = not any(map(reshapes, objects.values()))
+        for name, each in objects.items():
+            if are_fixed or isinstance(each, Module):
+                left_out = saved[name].get("frozen", ())
+                yield from form_mismatches(name, self._forms.get(name), states[name], left_out)
+
+
+def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each object whose state_dict() loses something."""
+    own = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
+    groups = {
+        name: [p for g in each.param_groups for p in g["params"]] for name, each in own.items()
+    }
+    trained = {id(each) for group in groups.values() for each in group}
+    for name, each in objects.items():
+        if isinstance(each, Module) and (lost := hidden(each, trained)):
+            yield f"the state_dict() of {name!r} leaves out {lost[0]!r}, which is trained"
+    for name, each in own.items():
+        if type(each).state_dict is Optimizer.state_dict:
+            keys = {key for key in each.state if isinstance(key, int)}
+            for key in keys.intersection(range(len(groups[name]))):
+                yield f"the state of {name!r} has a key {key}, as state_dict() calls a parameter"
+
+
+def _is_unknown(own: Any) -> bool:
+    return not type(own).__module__.startswith("torch.")
+
+
+def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
+    """Refuse an object that does not put back its state where addresses are others."""
+    own, kind = objects[name], type(objects[name]).__name__
+    shared, found = _shared(objects, own), set[int]()
+    places = {*shared, *map(id, getattr(own, "param_groups", ()))}
+    places |= {e.data_ptr() for e in shared.values() if type(e) in (Tensor, Parameter)}
+    other = _elsewhere(state, {each for each in places if each >= LEAST_ADDRESS}, found)
+    if copy is None and not found:
+        return
+    if copy is None:
+        memo = {id(e): _other_values(e) for _, e in _leaves(vars(own)) if isinstance(e, Tensor)}
+        with suppress(Exception):
+            copy = _copied(own, memo | shared)
+    if copy is None:
+        return
+    begin = f"engine.objects[{name!r}] is a {kind}, and a checkpoint could not put it back: "
+    advice = (
+        f"Let {kind}.state_dict() give the state of all that it holds, and "
+        f"{kind}.load_state_dict() put that back"
+    )
+    if found:
+        advice += (
+            " in another process, where each id(...) and data_ptr() is another number: name "
+            "parameters by their places in a list"
+        )
+    if inner := [f"{place} (a {type(each).__name__})" for place, each in _inner(own)]:
+        advice += (
+            f"; it holds {', '.join(inner)}. Or name these in objects= in the place of the {kind}"
+        )
+    try:
+        load_optimizer(copy, other)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+        raise TypeError(
+            f"{begin}its load_state_dict() fails with its own state_dict() ({said}). {advice}"
+        ) from error
+    twins = {"": copy, **dict(_inner(copy))}
+    for place, each in {"": own, **dict(_inner(own))}.items():
+        there = twins[place].state_dict() if place in twins else None
+        if (at := _differs(each.state_dict(), there)) is not None:
+            where = ".".join(filter(None, (place, at)))
+            raise TypeError(f"{begin}after loading, {where or 'it'} is not what it was. {advice}")
+    if [*groups_in(own).values()] != [*groups_in(copy).values()]:
+        raise TypeError(
+            f"{begin}its state holds its groups themselves, and after loading copies of them, "
+            f"which a schedule does not reach. {advice}"
+        )
+
+
+def _inner(own: Any) -> Iterator[tuple[str, Any]]:
+    """The parts of an object that have a state of their own, by their places in it."""
+    for key, value in getattr(own, "__dict__", {}).items():
+        elements = {f"{key}[{n!r}]": each for n, each in _items(value)}
+        for place, each in {key: value, **elements}.items():
+            has_state = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
+            if has_state and not isinstance(each, Module | type) and each is not own:
+                yield place, each
+
+
+def _items(value: Any) -> list[tuple[Any, Any]]:
+    if is_quantized(value):
+        return [*flattened(value)[0].items()]
+    if not isinstance(value, Mapping | list | tuple) or len(value) > LONGEST_LIST:
+        return []
+    return [*value.items()] if isinstance(value, Mapping) else [*enumerate(value)]
+
+
+def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
+    """The modules and parameters that a copy shares with the original, by identity."""
+    parts = [own, *(inner for _, inner in _inner(own))]
+    modules = all_modules([*objects.values(), *parts])
+    shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
+    for each in parts:
+        shared += [p for group in getattr(each, "param_groups", ()) for p in group["params"]]
+    values = (each for _, each in _leaves(getattr(own, "__dict__", {})))
+    shared += [each for each in values if isinstance(each, Tensor) and each.requires_grad]
+    return {id(each): each for each in shared}
+
+
+def _copied(own: Any, memo: dict[int, Any]) -> Any:
+    """A copy with all attributes; an optimizer's own `__deepcopy__` leaves out some."""
+    copy = memo[id(own)] = object.__new__(type(own))
+    for _, each in _inner(own):
+        if isinstance(each, Optimizer) and id(each) not in memo:
+            _copied(each, memo)
+    vars(copy).update({key: deepcopy(value, memo) for key, value in vars(own).items()})
+    return copy
+
+
+def _other_values(tensor: Tensor) -> Tensor:
+    if tensor.is_floating_point() or tensor.is_complex():
+        return torch.full_like(tensor, torch.nan)
+    return tensor.logical_not().to(tensor.dtype)
+
+
+def _elsewhere(value: Any, places: set[int], found: set[int]) -> Any:
+    """A state with other numbers for these addresses, as in another process."""
+    if type(value) is int and value in places:
+        found.add(value)
+        return value + 1  # an object's address is even
+    if type(value) is str and any(int(number) in places for number in NUMBER.findall(value)):
+        return NUMBER.sub(lambda n: str(_elsewhere(int(n.group()), places, found)), value)
+    if isinstance(value, dict):
+        pairs = [(_elsewhere(k, places, found), e) for k, e in value.items()]
+        return type(value)({k: _elsewhere(e, places, found) for k, e in pairs})
+    if type(value) in (list, tuple, set, frozenset) and len(value) < LONGEST_LIST:
+        return type(value)(_elsewhere(each, places, found) for each in value)
+    return value
+
+
+def _differs(own: Any, other: Any) -> str | None:
+    """The first place at which two states differ; None if they are equal."""
+    here, there = dict(_leaves(own)), dict(_leaves(other))
+    for place in here | there:
+        if place not in here or place not in there or not _same(here[place], there[place]):
+            return place
+    return None
+
+
+def _leaves(value: Any, place: str = "", depth: int = 50) -> Iterator[tuple[str, Any]]:
+    """The values in a state that hold no others, by their places; empty containers too."""
+    items = _items(value) if depth else []
+    if not items:
+        yield place, value
+    for key, each in items:
+        yield from _leaves(each, f"{place}.{key}" if place else str(key), depth - 1)
+
+
+def _same(own: Any, other: Any) -> bool:
+    if isinstance(own, Tensor) or isinstance(other, Tensor):
+        if not (isinstance(own, Tensor) and isinstance(other, Tensor)):
+            return False
+        if own is other or own.dtype != other.dtype or own.shape != other.shape:
+            return own is other
+    equal: Any = (own == other) | ((own != own) & (other != other))  # NaN equals NaN
+    return bool(equal.all() if hasattr(equal, "all") else equal)
