@@ -223,7 +223,9 @@ class Own(SGD):
     pass
 
 
-@pytest.mark.parametrize("value", [lambda state: True, torch.bfloat16, Kind.FAST, Word.FAST, torch.nn.ReLU])
+@pytest.mark.parametrize(
+    "value", [lambda state: True, torch.bfloat16, Kind.FAST, Word.FAST, torch.nn.ReLU]
+)
 @pytest.mark.parametrize("kind", [SGD, Own])
 def test_a_setting_that_the_script_gives_anew_needs_no_saving(value, kind, tmp_path):
     found = []
