@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from enum import Enum
 from numbers import Number
 from typing import Any
 
@@ -98,4 +99,6 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value))
     if isinstance(value, Mapping):
         return all(map(_is_plain, [*value, *value.values()]))
+    if isinstance(value, Enum):  # also one of text or numbers: a checkpoint holds none
+        return False
     return value is None or isinstance(value, Number | str | Tensor)

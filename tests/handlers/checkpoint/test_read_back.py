@@ -215,11 +215,17 @@ class Kind(enum.Enum):
     FAST = 1
 
 
+class Word(enum.StrEnum):
+    FAST = "fast"
+
+
 class Own(SGD):
     pass
 
 
-@pytest.mark.parametrize("value", [lambda state: True, torch.bfloat16, Kind.FAST, torch.nn.ReLU])
+@pytest.mark.parametrize(
+    "value", [lambda state: True, torch.bfloat16, Kind.FAST, Word.FAST, torch.nn.ReLU]
+)
 @pytest.mark.parametrize("kind", [SGD, Own])
 def test_a_setting_that_the_script_gives_anew_needs_no_saving(value, kind, tmp_path):
     found = []
