@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from .. import modules
 from ..explain import warn
 from ..modules import HOOKS
-from ..names import few
 from ..signals import Subscription
 from ..state import (
     CONTAINERS,
@@ -42,8 +42,11 @@ from .reached import (
     is_of_the_script,
     is_only_filled,
     is_update,
+    reading,
     search,
 )
+
+logger: logging.Logger = logging.getLogger("camshaft")
 
 SAMPLES = 8
 """How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
@@ -76,7 +79,7 @@ class Changes:
         self._containers: set[int] = set()
         self._settings: dict[int, str] = {}
         """By module and parameter: the name of its mode, or of whether it requires a gradient."""
-        self._functions: list[FunctionType] = []
+        self._functions: list[Any] = []
         self._records: dict[str, bool] = {}
         """By name: whether functions use this list or set for nothing but to fill it."""
         self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
@@ -134,24 +137,19 @@ class Changes:
 
     def put_back(self) -> None:
         """Assign the values that an earlier part of the run, in another process, had changed."""
-        saved = self._state.control.changes
+        if not (saved := self._state.control.changes):  # of a checkpoint that is older
+            return
         objects = self._state.engine.objects.values()
-        missing = list[str]()
         self._saved = on_devices(saved["values"], saved["devices"], objects)
         for name, value in self._saved.items():
-            if (place := self._notes.place(name)) is None:
-                missing.append(name)
+            place = self._notes.place(name)
+            if place is None:  # no function of this script uses it
+                logger.info("%s, which the run had changed, is not in this script", name)
                 continue
             if name.startswith(DATA):
                 self._made[name] = copy_of(place.read())
             assign(place, value)
         self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
-        if missing:
-            warn(
-                f"the run that goes on had changed {few(missing, 4)}, which this script does not "
-                "have as the run begins, so that it is another run now. Make it before the run, "
-                "under the same name"
-            )
 
     def start(self) -> None:
         """After STARTED: put back what a function has set again, as at the run's first start.
@@ -199,20 +197,24 @@ class Changes:
                 if id(outer) in self._known:
                     yield from self._note_model(name, outer)
             yield name, each
+        self._functions += reading(self._state.control.data)
         for name, each in _parts_of(self._state.control.data):
             if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
                 self._note_own(name, each)  # such as the weights of a sampler
             yield name, each
         evaluation = vars(engine).get("evaluation")
         for one in filter(None, (engine, evaluation)):
-            yield from functions_of(script_functions(one.process, one.signals))
+            functions = [*script_functions(one.process, one.signals)]
+            self._functions += functions
+            yield from functions_of(functions)
         for name, each in engine.handlers.items():
+            own = getattr(each, "__dict__", {})
             if is_update(each):
-                own = vars(each)
                 self._notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
-            inner = getattr(each, "__dict__", {})
-            yield from ((f"{name}.{key}", one) for key, one in inner.items())
-            yield name, each
+            if is_by_user(type(each)):
+                yield name, each
+            else:  # its trackers and meters follow the world, and not the run
+                yield from ((f"{name}.{key}", own[key]) for key in own if _is_computed(own[key]))
 
     def _is_leaf(self, thing: Any) -> bool:
         """True for what is noted as a whole, or saves itself."""
@@ -233,8 +235,6 @@ class Changes:
     def _note(self, found: Reach) -> None:
         """Note what a search has found: the value of a name, and what the value itself holds."""
         name, value, owner, holder, key = found
-        if isinstance(value, FunctionType):
-            self._functions.append(value)
         if not name:
             return
         if id(owner) in self._containers:
@@ -300,6 +300,7 @@ class Changes:
         for key in buffers:
             notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
         if is_by_user(type(module)):
+            self._functions.append(module.forward)
             yield from ((f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES)
 
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
@@ -324,7 +325,7 @@ class Changes:
                     addresses_in(self._state.engine.objects.values()) if saved is None else saved
                 )
                 names |= {name} if address_of(value) in saved else set()
-            elif isinstance(value, list | set):
+            elif isinstance(value, list | set | dict):
                 if name not in self._records:
                     key = name.rpartition(".")[2].partition(" ")[0]
                     self._records[name] = is_only_filled(key, self._functions)
@@ -375,6 +376,11 @@ def _why_lost(value: Any, was: Any) -> str | None:
     if is_model or (was is not GONE and was is not None and _is_kept(value)):
         return f"now another {type(value).__name__}"
     return ""
+
+
+def _is_computed(value: Any) -> bool:
+    """True for a module or a function, such as a loss."""
+    return isinstance(value, FunctionType | MethodType | partial) or modules.is_module(value)
 
 
 def _is_kept(value: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from .. import modules
 from ..state import (
     LIBRARIES,
+    State,
     generators_of,
     global_generators,
     is_by_user,
@@ -116,7 +117,7 @@ def generators_of_run(
     """
     found = modules.generators_in(objects)
     seen = set(map(id, (*found.values(), *global_generators(), *generators_of(data))))
-    called = (*functions, *modules.hooks_of(objects), *_reading(data))
+    called = (*functions, *modules.hooks_of(objects), *reading(data))
     for function in called:  # each by itself: two may use the same name
         for name, each in reached([function], is_generator).items():
             if id(each) not in seen:
@@ -142,7 +143,7 @@ def doubts_of_workers(data: Any) -> list[str]:
     ]
 
 
-def _reading(data: object) -> list[Callable[..., Any]]:
+def reading(data: object) -> list[Callable[..., Any]]:
     """The functions that read data in this process, in which a script may draw random numbers."""
     if getattr(data, "num_workers", 0):
         return []
@@ -165,31 +166,38 @@ def words_in(functions: Iterable[object]) -> set[str]:
     >>> "sum" in words_in([step])
     True
     """
-    words: set[str] = set()
-    seen: set[FunctionType] = set()
+    return {word for each in _called_by(functions) for word in _words(each)}
+
+
+def _words(function: FunctionType) -> set[str]:
+    codes = [*_codes(function.__code__)]
+    texts = {each for code in codes for each in code.co_consts if isinstance(each, str)}
+    return texts.union(*(code.co_names for code in codes))
+
+
+def _called_by(functions: Iterable[object]) -> list[FunctionType]:
+    """Functions of a script, and those that they may call by a name in their code."""
+    found = dict[FunctionType, None]()
     left = [each for each in map(_called, functions) if each and not _is_of_a_library(each[0])]
     while left:
         function, owner = left.pop()
-        if function in seen:
+        if function in found:
             continue
-        seen.add(function)
-        codes = [*_codes(function.__code__)]
-        texts = [each for code in codes for each in code.co_consts if isinstance(each, str)]
-        named = {*texts, *chain.from_iterable(code.co_names for code in codes)}
-        words |= named
-        things = [owner, *(found.value for found in _named_by(function, ""))]
+        found[function] = None
+        named = _words(function)
+        things = [owner, *(each.value for each in _named_by(function, ""))]
         for each in filter(is_of_the_script, [*things]):
-            things += [found.value for found in _attributes_in(each, "") if found.key in named]
+            things += [inner.value for inner in _attributes_in(each, "") if inner.key in named]
         methods = [
-            MethodType(method, each)
+            MethodType(getattr(method, "fget", method), each)
             for each in filter(is_of_the_script, things)
             for name in named
-            if isinstance(method := getattr(type(each), name, None), FunctionType)
+            if isinstance(method := getattr(type(each), name, None), FunctionType | property)
         ]
         helpers = [each for each in things if isinstance(each, FunctionType | MethodType | partial)]
         called = filter(None, map(_called, [*helpers, *methods]))
         left += [each for each in called if not _is_foreign(each[0])]
-    return words
+    return [*found]
 
 
 def _called(thing: Any) -> tuple[FunctionType, Any] | None:
@@ -279,25 +287,45 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(each.co_names for each in _codes(code))))
 
 
-def is_only_filled(name: str, functions: Iterable[FunctionType]) -> bool:
-    """True if functions use what has this name for nothing but to append to it.
+def is_only_filled(name: str, functions: Iterable[object]) -> bool:
+    """True if functions, and those that they call, use this name only to fill what has it.
 
-    >>> losses, rates = [], [0.1]
+    >>> losses, rows, rates = [], {}, [0.1]
     >>> def step(state, batch):
     ...     losses.append(batch * rates[-1])
-    >>> is_only_filled("losses", [step]), is_only_filled("rates", [step])
-    (True, False)
+    ...     rows[state.iteration] = batch
+    >>> [is_only_filled(each, [step]) for each in ("losses", "rows", "rates")]
+    [True, True, False]
     """
     uses = set[object]()
-    own = (each for each in functions if not _is_foreign(each))
-    for code in chain.from_iterable(_codes(each.__code__) for each in own):
-        if name in (*code.co_names, *code.co_freevars):
+    for code in chain.from_iterable(_codes(each.__code__) for each in _called_by(functions)):
+        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        if name in (*code.co_names, *code.co_freevars, *arguments):
             said = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
-            loads = (
-                n for n, each in enumerate(said) if each.argval == name and "LOAD" in each.opname
-            )
-            uses |= {said[n + 1].argval for n in loads if "CLOSURE" not in said[n].opname}
-    return bool(uses) and uses <= {"append", "extend", "add"}
+            for number, each in enumerate(said):
+                if each.argval != name or "LOAD" not in each.opname or "CLOSURE" in each.opname:
+                    continue
+                before = said[number - 1]
+                is_local = before.opname == "LOAD_FAST" and before.argval != "self"
+                if not (is_local and hasattr(State, name)):  # such as state.metrics
+                    uses.add(_use(said[number + 1 :]))
+    return bool(uses) and uses <= {"append", "extend", "add", "STORE_SUBSCR"}
+
+
+def _use(following: Iterable[dis.Instruction]) -> object:
+    """What is done with a value that was just loaded: a method's name, or an operation."""
+    above = 0  # what lies on the value
+    for each in following:
+        if above == 0 and not each.opname.startswith(("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL")):
+            is_element = each.opname not in ("LOAD_DEREF", "PUSH_NULL", "COPY")
+            if is_element:
+                return each.argval if each.opname in ("LOAD_ATTR", "LOAD_METHOD") else each.opname
+        if above == 1 and each.opname in ("BINARY_SUBSCR", "STORE_SUBSCR"):
+            return each.opname
+        above += dis.stack_effect(each.opcode, each.arg)
+        if above < 0:
+            return each.opname
+    return None
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, partial
-from itertools import chain
 from operator import call, setitem
 from pathlib import Path
 from types import CellType, FunctionType, ModuleType, SimpleNamespace
@@ -157,7 +156,9 @@ def extent_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
         return None if value.dtype.hasobject else (1, value.nbytes)
     if kind not in CONTAINERS or not depth:
         return None
-    items: Iterable[Any] = chain(value, value.values()) if kind in MAPPINGS else value
+    if kind in MAPPINGS | {set} and not all(map(_is_key, value)):
+        return None
+    items: Iterable[Any] = value.values() if kind in MAPPINGS else value
     if len(value) > MANY:
         return (len(value), 0) if SIMPLE.issuperset(map(type, items)) else None
     weights = [extent_of(each, depth - 1) for each in items]
@@ -182,30 +183,40 @@ def copy_of(value: Any) -> Any:
 
 
 def assign(place: Spot, value: Any) -> None:
-    """Give a place a value: in place where it has one of this kind, so that others see it too."""
+    """Give a place a value; what is there stays the same object if it can take the value."""
     now = place.read()
-    if value is GONE:  # a name that came later
-        if isinstance(place.write, partial) and place.write.func is setitem:
-            place.write.args[0].pop(place.write.args[1], None)
-        return
-    like = type(now) is type(value) or (type(now), type(value)) in (
-        (deque, list),
-        (defaultdict, dict),
-    )
+    if value is not GONE:
+        new = _taken(now, value)
+        if new is not now and place.write is not None:
+            place.write(new)
+    elif isinstance(place.write, partial) and place.write.func is setitem:
+        table, key = place.write.args  # the name came later
+        table.pop(key, None)
+
+
+def _taken(now: Any, value: Any) -> Any:
+    """What is there, with the content of a value; the value itself if it is of another form."""
     if is_plain_tensor(now) and is_plain_tensor(value):
-        if (now.shape, now.dtype, now.is_inference()) == (value.shape, value.dtype, False):
-            now.data.copy_(value)
-            return
-        value = value.to(now.device)
-    elif like and is_numpy(now) and (now.shape, now.dtype) == (value.shape, value.dtype):
+        if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
+            return value.to(now.device)
+        now.data.copy_(value)
+    elif is_numpy(now) and is_numpy(value) and (now.shape, now.dtype) == (value.shape, value.dtype):
         now[...] = value
-        return
-    elif like and type(now) in CONTAINERS - {tuple}:
+    elif type(now) in (list, deque) and type(value) is list:
+        rest = [None] * (len(value) - len(now))
+        items = list(map(_taken, [*now, *rest], value))
         now.clear()
-        (now.extend if isinstance(now, list | deque) else now.update)(value)
-        return
-    if place.write is not None:
-        place.write(value)
+        now.extend(items)
+    elif type(now) in MAPPINGS and type(value) in MAPPINGS:
+        found = {key: _taken(now.get(key), each) for key, each in value.items()}
+        now.clear()
+        now.update(found)
+    elif type(now) is set and type(value) is set:
+        now.clear()
+        now.update(value)
+    else:
+        return value
+    return now
 
 
 def _mark(value: Any, depth: int = DEEPEST) -> Any:
@@ -257,6 +268,10 @@ def _bytes_of(array: Any) -> bytes:
     step = max(1, array.size // 4096) if array.nbytes > LARGEST else 1
     found: bytes = (array.reshape(-1)[::step] if step > 1 else array).tobytes()
     return found
+
+
+def _is_key(value: Any) -> bool:
+    return type(value) in SIMPLE or _is_constant(value)
 
 
 def _is_constant(value: Any) -> bool:

@@ -161,7 +161,7 @@ def test_samples_are_those_of_the_target_or_else_of_the_prediction():
     assert samples_of(Output(loss, torch.ones(2, 3), torch.ones(5))) == 5
     assert samples_of(Output(loss, torch.ones(2, 3), None)) == 2
     assert samples_of(Output(loss, None, {"boxes": [torch.ones(4, 2)]})) == 4
-    assert samples_of({"scores": torch.ones(4)}) == 0
+    assert samples_of({"scores": torch.ones(4)}) is None
     assert weight_of(None, 0.5, "Metrics") == 0.5
 
 

@@ -29,7 +29,8 @@ class Outcome:
     def of(cls, engine, data, state, place, batches):
         parts = {
             "objects": {name: each.state_dict() for name, each in engine.objects.items()},
-            "state": state.state_dict(),
+            # What has changed is noted by a save, and the two have saved at other moments.
+            "state": state.state_dict() | {"changes": None},
             "generators": capture_generators(data).state_dict(),
             "histories": [each.rows for each in engine.handlers.values() if hasattr(each, "rows")],
             "files": {

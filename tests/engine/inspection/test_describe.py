@@ -95,7 +95,7 @@ def test_all_shows_the_calls_that_fold_by_their_methods_and_where_they_are_writt
     folded, everything = str(engine.describe()), str(engine.describe(all=True))
     assert [row.handler for row in engine.describe().shown[0][1]] == ["Checkpoint", "Checkpoint"]
     assert folded.endswith(
-        "\n4 more calls, by which handlers begin, count, check and end: describe(all=True)"
+        "\n5 more calls, by which handlers begin, count, check and end: describe(all=True)"
     )
     calls = (Checkpoint.open, Checkpoint.begin, Checkpoint.save, Checkpoint.close)
     for each in (*calls, Checkpoint.ask):

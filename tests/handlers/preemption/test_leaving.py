@@ -1,6 +1,7 @@
 """Signals during an evaluation: it is left, and the resumed run makes it again, as if none came."""
 
 import signal
+from collections import UserList
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from operator import methodcaller
@@ -55,7 +56,7 @@ def carried_on(directory, make, kills, data, limits):
     Gives the outcome and the rows; and after how many of these batches, and at which iteration, the
     runs that were killed have left.
     """
-    batches, left = [], []
+    batches, left = UserList(), []  # of this test, and of no run
 
     def kill(state):
         batches.append(state.iteration)

@@ -198,6 +198,7 @@ def test_what_a_kill_loses_is_named_wherever_it_is(proof, text, named):
 
 SAMPLED = """
 import random
+from collections import UserList
 from torch import nn
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -207,7 +208,7 @@ from camshaft.handlers import Checkpoint
 
 class Buckets:
     def __init__(self):
-        self.bins = [[2 * i, 2 * i + 1] for i in range(6)]
+        self.bins = UserList([2 * i, 2 * i + 1] for i in range(6))  # no resume looks inside
 
     def __len__(self):
         return 6
