@@ -19,11 +19,15 @@ ROOT = Path(camshaft.__file__).parent
 BATCH = torch.zeros(3, 4), torch.zeros(3, 2)
 
 
+class Calls(Counter):
+    """Of no kind of container that a run notes."""
+
+
 class Walk:
     """Counts the calls of functions under `engine/` and `handlers/`, by file, in a `with` block."""
 
     def __init__(self):
-        self.calls = Counter()
+        self.calls = Calls()
 
     def __enter__(self):
         threading.setprofile(self._note)

@@ -42,7 +42,7 @@ from .reached import (
     is_of_the_script,
     is_only_filled,
     is_update,
-    reading,
+    readers_of,
     search,
 )
 
@@ -197,7 +197,7 @@ class Changes:
                 if id(outer) in self._known:
                     yield from self._note_model(name, outer)
             yield name, each
-        self._functions += reading(self._state.control.data)
+        self._functions += readers_of(self._state.control.data)
         for name, each in _parts_of(self._state.control.data):
             if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
                 self._note_own(name, each)  # such as the weights of a sampler
@@ -327,8 +327,9 @@ class Changes:
                 names |= {name} if address_of(value) in saved else set()
             elif isinstance(value, list | set | dict):
                 if name not in self._records:
-                    key = name.rpartition(".")[2].partition(" ")[0]
-                    self._records[name] = is_only_filled(key, self._functions)
+                    owner, _, key = name.partition(" ")[0].rpartition(".")
+                    filled = is_only_filled(key, self._functions, is_attribute=bool(owner))
+                    self._records[name] = filled
                 names |= {name} if self._records[name] else set()
         return names
 

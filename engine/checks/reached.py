@@ -117,7 +117,7 @@ def generators_of_run(
     """
     found = modules.generators_in(objects)
     seen = set(map(id, (*found.values(), *global_generators(), *generators_of(data))))
-    called = (*functions, *modules.hooks_of(objects), *reading(data))
+    called = (*functions, *modules.hooks_of(objects), *readers_of(data))
     for function in called:  # each by itself: two may use the same name
         for name, each in reached([function], is_generator).items():
             if id(each) not in seen:
@@ -143,7 +143,7 @@ def doubts_of_workers(data: Any) -> list[str]:
     ]
 
 
-def reading(data: object) -> list[Callable[..., Any]]:
+def readers_of(data: object) -> list[Callable[..., Any]]:
     """The functions that read data in this process, in which a script may draw random numbers."""
     if getattr(data, "num_workers", 0):
         return []
@@ -287,7 +287,7 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     return tuple(dict.fromkeys(chain.from_iterable(each.co_names for each in _codes(code))))
 
 
-def is_only_filled(name: str, functions: Iterable[object]) -> bool:
+def is_only_filled(name: str, functions: Iterable[object], *, is_attribute: bool = False) -> bool:
     """True if functions, and those that they call, use this name only to fill what has it.
 
     >>> losses, rows, rates = [], {}, [0.1]
@@ -298,16 +298,21 @@ def is_only_filled(name: str, functions: Iterable[object]) -> bool:
     [True, True, False]
     """
     uses = set[object]()
-    for code in chain.from_iterable(_codes(each.__code__) for each in _called_by(functions)):
-        arguments = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        if name in (*code.co_names, *code.co_freevars, *arguments):
+    for function in _called_by(functions):
+        own, of_place = function.__code__, {"LOAD_GLOBAL", "LOAD_NAME"}
+        if is_attribute:
+            of_place = {"LOAD_ATTR", "LOAD_METHOD"}
+        elif name in own.co_freevars:
+            of_place |= {"LOAD_DEREF", "LOAD_CLASSDEREF"}
+        elif name in own.co_varnames[: own.co_argcount + own.co_kwonlyargcount]:
+            of_place |= {"LOAD_FAST"}
+        for code in _codes(own):
             said = [each for each in dis.get_instructions(code) if each.opname != "CACHE"]
             for number, each in enumerate(said):
-                if each.argval != name or "LOAD" not in each.opname or "CLOSURE" in each.opname:
-                    continue
                 before = said[number - 1]
                 is_local = before.opname == "LOAD_FAST" and before.argval != "self"
-                if not (is_local and hasattr(State, name)):  # such as state.metrics
+                is_of_state = is_attribute and is_local and hasattr(State, name)
+                if each.argval == name and each.opname in of_place and not is_of_state:
                     uses.add(_use(said[number + 1 :]))
     return bool(uses) and uses <= {"append", "extend", "add", "STORE_SUBSCR"}
 

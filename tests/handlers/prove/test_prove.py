@@ -221,7 +221,7 @@ torch.manual_seed(0)
 random.seed(0)
 sampler, model = Buckets(), nn.Linear(1, 1)
 engine = supervised(model, torch.optim.SGD(model.parameters(), 0.01), nn.functional.mse_loss)
-engine.add(Checkpoint("run", resume=True, when=Events.ITERATION_COMPLETED(every=2)))
+engine.add(Checkpoint("run", resume=True))  # in mid-epoch, a resume refuses other batches
 engine.on(Events.EPOCH_COMPLETED)(lambda state: random.shuffle(sampler.bins))
 data = TensorDataset(torch.arange(12.0)[:, None], torch.ones(12, 1))
 engine.run(DataLoader(data, batch_sampler=sampler), max_epochs=4)
