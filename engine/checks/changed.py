@@ -316,7 +316,8 @@ class Changes:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""
         names = set[str]()
         for handler in self._state.engine.handlers.values():
-            for thing in handler.owned(self._state) if hasattr(handler, "owned") else ():
+            owned: Any = getattr(handler, "owned", None)
+            for thing in () if owned is None else owned(self._state):
                 names |= {self._settings[id(thing)]} if id(thing) in self._settings else set()
         saved: set[int] | None = None
         for name, (value, _) in found.items():

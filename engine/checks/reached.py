@@ -188,12 +188,13 @@ def _called_by(functions: Iterable[object]) -> list[FunctionType]:
         things = [owner, *(each.value for each in _named_by(function, ""))]
         for each in filter(is_of_the_script, [*things]):
             things += [inner.value for inner in _attributes_in(each, "") if inner.key in named]
-        methods = [
-            MethodType(getattr(method, "fget", method), each)
+        members: list[tuple[Any, Any]] = [
+            (getattr(member, "fget", member), each)
             for each in filter(is_of_the_script, things)
             for name in named
-            if isinstance(method := getattr(type(each), name, None), FunctionType | property)
+            if isinstance(member := getattr(type(each), name, None), FunctionType | property)
         ]
+        methods = [MethodType(each, owner) for each, owner in members if each is not None]
         helpers = [each for each in things if isinstance(each, FunctionType | MethodType | partial)]
         called = filter(None, map(_called, [*helpers, *methods]))
         left += [each for each in called if not _is_foreign(each[0])]

@@ -139,7 +139,8 @@ def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, complex, str, bytes):
-        yield repr(value[:LONGEST] if kind in (str, bytes) else value)
+        shown: Any = value
+        yield repr(shown[:LONGEST] if kind in (str, bytes) else shown)
     elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
         yield f"{kind.__qualname__} {_some_values(value)}"
     elif depth == DEEPEST:

@@ -4,6 +4,9 @@ A forward pass may assign a buffer anew (`self.mean = ...`), and a script a para
 tensors, kept from step to step, would then hold what no module uses any more.
 """
 
+# pyright: reportPrivateUsage=false, reportOptionalMemberAccess=false
+# torch's modules have no public tables of their tensors, and the setters are slow.
+
 from __future__ import annotations
 
 from collections.abc import Iterable
@@ -47,7 +50,7 @@ class ModuleTree:
     """The modules inside of others, and whether they are the same and hold as many tensors."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
-        self.modules = [*{id(m): m for outer in modules for m in outer.modules()}.values()]
+        self.modules: list[Module] = [*{id(m): m for outer in modules for m in outer.modules()}.values()]
         self._children = [each._modules for each in self.modules]
         self._known = [dict(each) for each in self._children]
         self._holders = [held for m in self.modules for held in (m._parameters, m._buffers)]

@@ -174,8 +174,9 @@ def fits(one: Any, other: Any) -> bool:
     >>> fits(torch.zeros(2), torch.ones(2)), fits(torch.zeros(2), None), fits(None, None)
     (True, False, True)
     """
-    if one is None or other is None or is_lazy(one) or is_lazy(other):
-        return one is other or (is_lazy(one) and is_lazy(other))
+    lazy = [each is not None and is_lazy(each) for each in (one, other)]
+    if one is None or other is None or any(lazy):
+        return one is other or all(lazy)
     return bool(one.shape == other.shape)
 
 
@@ -210,7 +211,7 @@ def lend(borrower: Module, owner: Module, lent: Lent) -> Generator[None]:
         )
     with ExitStack() as undo:
         own = {module: dict(_named(module)) for module in (borrower, owner)}
-        held: dict[int, Tensor] = {}
+        held: dict[int, Any] = {}
         for mine, its in pairs_of(borrower, owner).values():
             one, other = tensor_at(mine), tensor_at(its)
             if one is not None and other is not None and one.dtype != other.dtype:

@@ -29,8 +29,8 @@ MANY = 10_000
 LARGEST = 2**24
 """The most bytes of tensors and arrays that a checkpoint holds with the run, for each value."""
 SIMPLE = frozenset({type(None), bool, int, float, str, bytes})
-MAPPINGS = frozenset({dict, OrderedDict, Counter, defaultdict})
-CONTAINERS = MAPPINGS | {list, tuple, set, deque}
+MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
+CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
 DEEPEST = 8
 GONE: Any = object()
 
@@ -174,11 +174,12 @@ def copy_of(value: Any) -> Any:
         return value.detach().clone()
     if is_numpy(value):
         return value.copy()
-    if (kind := type(value)) in MAPPINGS:
+    make: Any = type(value)
+    if make in MAPPINGS:
         items = {key: copy_of(each) for key, each in value.items()}
-        return items if kind in (dict, defaultdict) else kind(items)
-    if kind in CONTAINERS:
-        return (list if kind is deque else kind)(map(copy_of, value))
+        return make(items) if make in (OrderedDict, Counter) else items
+    if make in CONTAINERS:
+        return make(map(copy_of, value)) if make is not deque else list(map(copy_of, value))
     return value
 
 

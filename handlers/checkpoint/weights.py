@@ -103,8 +103,9 @@ def hidden(module: Module, trained: set[int]) -> list[str]:
 
 
 def _loads_in_a_way(module: Module) -> bool:
-    hooks = module._load_state_dict_pre_hooks.values()
-    loaders = [module._load_from_state_dict, module.load_state_dict, *hooks]
+    hooks = module._load_state_dict_pre_hooks.values()  # pyright: ignore
+    own = module._load_from_state_dict  # pyright: ignore
+    loaders = [own, module.load_state_dict, *hooks]
     return not all(map(_is_torchs, loaders))
 
 

@@ -80,7 +80,7 @@ def run_config(
 def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
     """The values of a config, in which references to what is made stay, such as `${model}`."""
     try:
-        import hydra  # noqa: F401
+        import hydra  # noqa: F401  # pyright: ignore
         from omegaconf import OmegaConf
     except ModuleNotFoundError as error:
         raise ConfigError(LACKING) from error

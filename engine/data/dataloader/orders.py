@@ -142,7 +142,8 @@ class Sampled(Order):
         """The batches, with the seed and the places that the data set needs."""
         self.skip()
         for indices in self._rest:
-            total, own = self._totals[-1], indices if type(indices) is list else [None]
+            total: int = self._totals[-1]
+            own: Any = indices if type(indices) is list else [None]
             try:  # usually a list of integers, without a call of ours
                 total = crc32(array("q", own), total)
             except (TypeError, ValueError, OverflowError):

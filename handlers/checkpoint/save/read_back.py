@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -235,8 +235,9 @@ def _elsewhere(value: Any, places: set[int], found: set[int]) -> Any:
     if isinstance(value, dict):
         pairs = [(_elsewhere(k, places, found), e) for k, e in value.items()]
         return type(value)({k: _elsewhere(e, places, found) for k, e in pairs})
-    if type(value) in (list, tuple, set, frozenset) and len(value) < LONGEST_LIST:
-        return type(value)(_elsewhere(each, places, found) for each in value)
+    kind, several = type(value), cast(Any, value)
+    if kind in (list, tuple, set, frozenset) and len(several) < LONGEST_LIST:
+        return kind(_elsewhere(each, places, found) for each in several)
     return value
 
 
