@@ -166,7 +166,7 @@ class Stateful(Source[Batch]):
             setattr(self.data, RESTARTS, restarts)
         if not isinstance(batches, GeneratorType):
             return batches
-        self.is_sure = self.known is not None
+        self.is_sure: bool = self.known is not None
         first: list[Batch] = []
         if consumed and self.known != DRAWING and (self.known or self.is_loader):
             first, self.held = [*islice(batches, 1)], position.told

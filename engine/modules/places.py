@@ -50,7 +50,9 @@ class ModuleTree:
     """The modules inside of others, and whether they are the same and hold as many tensors."""
 
     def __init__(self, modules: Iterable[Module]) -> None:
-        self.modules: list[Module] = [*{id(m): m for outer in modules for m in outer.modules()}.values()]
+        self.modules: list[Module] = [
+            *{id(m): m for outer in modules for m in outer.modules()}.values()
+        ]
         self._children = [each._modules for each in self.modules]
         self._known = [dict(each) for each in self._children]
         self._holders = [held for m in self.modules for held in (m._parameters, m._buffers)]

@@ -147,7 +147,7 @@ class IndexedLoader(Loader):
 
     def mark(self, consumed: int) -> str | None:
         """A checksum of the indices that were drawn."""
-        self.draws = self.order.draws
+        self.draws: bool = self.order.draws
         return self.order.mark(consumed)
 
     def length(self, dealing: Dealing | None = None) -> int | None:

@@ -56,9 +56,9 @@ class Sampled(Order):
 
     place: int = 0
     """The place of the next sample in the pass, over all ranks."""
-    first = 0
+    first: int = 0
     """The checksum of the first index of the pass."""
-    draws = False
+    draws: bool = False
     """True if the indices that were skipped drew random numbers one after the other."""
     step = 1
     """The distance from a sample's place to the place of this rank's next sample."""
@@ -348,7 +348,8 @@ class OfLikeLength(InTurn):
         return sum(len(batch) > self.rank for batch in self.sampler.whole())
 
     def _whole(self) -> Iterator[tuple[int, list[Any]]]:
-        place, self.total = 0, of_indices(self.sampler.lengths)
+        place = 0
+        self.total: int | None = of_indices(self.sampler.lengths)
         for number, batch in enumerate(self.sampler.whole()):
             if number >= self.batches_before:
                 yield place, batch
