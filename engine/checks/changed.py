@@ -27,6 +27,7 @@ from ..state import (
     copy_of,
     devices_of,
     extent_of,
+    has_state,
     have_same_content,
     is_by_user,
     is_generator,
@@ -76,6 +77,8 @@ class Changes:
         self._told: set[str] = set()
         self._notes = SettingsNoted()
         self._modules: set[int] = set()
+        self._stateful: set[int] = set()
+        """Parts of the data with a state of their own: the position holds it."""
         self._containers: set[int] = set()
         self._settings: dict[int, str] = {}
         """By module and parameter: the name of its mode, or of whether it requires a gradient."""
@@ -199,6 +202,9 @@ class Changes:
             yield name, each
         self._functions += readers_of(self._state.control.data)
         for name, each in _parts_of(self._state.control.data):
+            if has_state(each) and (name == DATA or id(each) in self._known):
+                self._stateful.add(id(each))
+                continue
             if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
                 self._note_own(name, each)  # such as the weights of a sampler
             yield name, each
@@ -220,7 +226,7 @@ class Changes:
         """True for what is noted as a whole, or saves itself."""
         if modules.is_module(thing) or is_optimizer(thing) or is_generator(thing):
             return True
-        return self._is_unsaved(thing)
+        return id(thing) in self._stateful or self._is_unsaved(thing)
 
     def _is_unsaved(self, thing: Any) -> bool:
         """True for an object with a state that is not saved, nor is anything that it holds."""
@@ -237,8 +243,8 @@ class Changes:
         name, value, owner, holder, key = found
         if not name:
             return
-        if id(owner) in self._containers:
-            return  # it is noted with what holds it
+        if id(owner) in self._containers or id(owner) in self._stateful:
+            return  # it is noted with what holds it, or saved
         if type(value) in CONTAINERS and extent_of(value) is not None:
             self._containers.add(id(value))
         if holder is not None and self._is_noted(owner):
@@ -255,7 +261,7 @@ class Changes:
             self._unsaved[name] = value, _fingerprint(value, self._known)
         elif is_optimizer(value):
             self._note_optimizer(name, value)
-        elif is_noted(value) and is_of_the_script(value):
+        elif is_noted(value) and is_of_the_script(value) and id(value) not in self._stateful:
             self._notes.note_table(name, vars(value)) if hasattr(value, "__dict__") else None
 
     def _note_other(self, name: str, module: Any) -> None:

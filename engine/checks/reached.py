@@ -5,7 +5,7 @@ from __future__ import annotations
 import dis
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
@@ -34,6 +34,8 @@ FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} -
 PLAIN = (str, int, float, bool, type(None))
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
+FILLS = frozenset({"append", "extend", "STORE_SUBSCR"})
+"""What fills a list or a dict, and reads nothing of it."""
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 
 
@@ -294,7 +296,7 @@ def is_only_filled(name: str, functions: Iterable[object], *, is_attribute: bool
     >>> losses, rows, rates = [], {}, [0.1]
     >>> def step(state, batch):
     ...     losses.append(batch * rates[-1])
-    ...     rows[state.iteration] = batch
+    ...     rows.setdefault(state.epoch, []).append(batch)
     >>> [is_only_filled(each, [step]) for each in ("losses", "rows", "rates")]
     [True, True, False]
     """
@@ -315,23 +317,42 @@ def is_only_filled(name: str, functions: Iterable[object], *, is_attribute: bool
                 is_of_state = is_attribute and is_local and hasattr(State, name)
                 if each.argval == name and each.opname in of_place and not is_of_state:
                     uses.add(_use(said[number + 1 :]))
-    return bool(uses) and uses <= {"append", "extend", "add", "STORE_SUBSCR"}
+    return bool(uses) and uses <= FILLS | {"add"}
 
 
-def _use(following: Iterable[dis.Instruction]) -> object:
-    """What is done with a value that was just loaded: a method's name, or an operation."""
+def _use(following: Sequence[dis.Instruction]) -> object:
+    """What is done with a value that was just loaded: a method's name, or an operation.
+
+    For `value[key].append(...)` and `value.setdefault(key, []).append(...)`, it is "append".
+    """
     above = 0  # what lies on the value
-    for each in following:
+    for number, each in enumerate(following):
         if above == 0 and not each.opname.startswith(("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL")):
             is_element = each.opname not in ("LOAD_DEREF", "PUSH_NULL", "COPY")
+            if is_element and each.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                return each.opname
             if is_element:
-                return each.argval if each.opname in ("LOAD_ATTR", "LOAD_METHOD") else each.opname
+                use = _use(_after_call(following[number:])) if each.argval == "setdefault" else None
+                return use if use in FILLS | {"add"} else each.argval
         if above == 1 and each.opname in ("BINARY_SUBSCR", "STORE_SUBSCR"):
-            return each.opname
+            use = _use(following[number + 1 :]) if each.opname == "BINARY_SUBSCR" else None
+            return use if use in FILLS else each.opname  # `add` may be that of a tensor, and read
         above += dis.stack_effect(each.opcode, each.arg)
         if above < 0:
             return each.opname
     return None
+
+
+def _after_call(following: Sequence[dis.Instruction]) -> Sequence[dis.Instruction]:
+    """What follows on the call of a method, whose name is loaded first; nothing if none is seen."""
+    above = 0
+    for number, each in enumerate(following):
+        above += dis.stack_effect(each.opcode, each.arg)
+        if above == 0 and each.opname == "CALL":
+            return following[number + 1 :]
+        if above < 0:
+            break
+    return ()
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

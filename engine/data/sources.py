@@ -164,7 +164,7 @@ class Stateful(Source[Batch]):
         batches = iterate(self.data)
         if restarts:
             setattr(self.data, RESTARTS, restarts)
-        if not isinstance(batches, GeneratorType):
+        if not isinstance(batches, GeneratorType) or batches.gi_code is _left.__code__:
             return batches
         self.is_sure: bool = self.known is not None
         first: list[Batch] = []

@@ -164,7 +164,8 @@ def _some_values(value: Any) -> Any:
     try:
         seen = f"{value.dtype} {[*value.shape]}"
         is_near = getattr(getattr(value, "device", None), "type", "cpu") == "cpu"
-        if not is_near or getattr(value.dtype, "hasobject", False):
+        is_plain = type(value).__module__.partition(".")[0] in ("torch", "numpy")
+        if not (is_near and is_plain) or getattr(value.dtype, "hasobject", False):
             return seen
         while len(value.shape) > 1:
             value = value[:, value.shape[1] // 2]

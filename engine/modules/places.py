@@ -125,7 +125,8 @@ def set_in_place(into: Any, value: Tensor) -> None:
     # By .data, so that an earlier recorded graph stays valid for its backward pass.
     if is_lazy(into):
         into.materialize(value.shape)
-    if into.shape == value.shape:
-        local(into).data.copy_(local(value).data)
+    own, given = local(into), local(value)
+    if own.shape == given.shape:  # of a DTensor, the value may be this rank's part alone
+        own.data.copy_(given.data)
     else:
         into.data = value.detach().to(into, copy=True)

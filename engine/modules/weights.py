@@ -183,7 +183,7 @@ def fits(one: Any, other: Any) -> bool:
 def _are_alike(one: Any, other: Any) -> bool:
     if one is None or other is None or not (is_spread(one) or is_spread(other)):
         return True
-    return is_alike(one, other)
+    return bool(one.shape == other.shape) and is_alike(one, other)
 
 
 @contextmanager

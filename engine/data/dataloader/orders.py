@@ -298,9 +298,10 @@ class InTurn(Sampled):
         assert self.samples is not None
         whole = copy.copy(self.sampler)
         whole.num_replicas, whole.rank = 1, 0
-        whole.num_samples = whole.total_size = self.samples
+        whole.num_samples = whole.total_size = len(cast("Sized", whole.dataset))
         order = list(whole)
         self.total = of_indices(order)
+        del order[self.samples :]  # with drop_last, other numbers of ranks leave out others
         for place in range(self.samples_before or 0, self.samples, self.size):
             batch = order[place : place + self.size]
             if len(batch) == self.size or not self.drop_last:

@@ -60,6 +60,9 @@ LOADERS = {
     "DistributedSampler": of(lambda n, ranks, rank: DistributedSampler(range(n), ranks, rank)),
     "in order": of(lambda n, ranks, rank: DistributedSampler(range(n), ranks, rank, shuffle=False)),
     "whole batches": of(lambda n, r, rank: DistributedSampler(range(n), r, rank), drop_last=True),
+    "as many samples on each rank": of(
+        lambda n, r, rank: DistributedSampler(range(n), r, rank, drop_last=True), drop_last=True
+    ),
     "weighted": of(lambda n, ranks, rank: shared(weighted(n), ranks, rank)),
     "some samples": of(lambda n, r, rank: shared(SubsetRandomSampler(range(0, n, 2)), r, rank)),
     "of like length": lambda samples, size, ranks, rank: DataLoader(

@@ -360,6 +360,7 @@ def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_pa
 
     def run(epochs):
         losses, rates, outputs = [], [0.1], []
+        by_epoch, sums = {}, {"all": []}
         engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
         engine.add(Checkpoint(tmp_path, resume=True))
 
@@ -367,11 +368,15 @@ def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_pa
         def note(state):
             losses.append(float(state.metrics["loss"]))
             outputs.append(state.output.prediction)
+            by_epoch.setdefault(state.epoch, []).append(1)
+            sums["all"].append(1)
             rates.append(rates[-1] / 2)
 
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=epochs)
+        assert [*by_epoch.values()] == [[1]] * len(losses)
+        assert sums == {"all": [1] * len(losses)}
         return len(losses), len(outputs), rates
 
     assert run(2) == (2, 2, [0.1, 0.05, 0.025])

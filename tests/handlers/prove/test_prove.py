@@ -183,17 +183,10 @@ def test_a_generator_deep_in_an_object_of_the_script_is_lost_by_no_kill(proof):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        (COUNTS, "seen (list)"),
-        (NUMBER, "number (int)"),
-    ],
-)
-def test_what_a_kill_loses_is_named_wherever_it_is(proof, text, named):
+@pytest.mark.parametrize("text", [COUNTS, NUMBER])
+def test_a_list_and_a_number_that_functions_change_are_lost_by_no_kill(proof, text):
     code, told = proof(text)
-    assert (code, told["verdict"]) == (1, "differs"), told
-    assert named in told["causes"][0]
+    assert (code, told["verdict"]) == (0, "proven"), told
 
 
 SAMPLED = """
