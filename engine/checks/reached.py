@@ -328,7 +328,7 @@ def _use(following: Sequence[dis.Instruction]) -> object:
     above = 0  # what lies on the value
     for number, each in enumerate(following):
         if above == 0 and not each.opname.startswith(("LOAD_FAST", "LOAD_CONST", "LOAD_GLOBAL")):
-            is_element = each.opname not in ("LOAD_DEREF", "PUSH_NULL", "COPY")
+            is_element = each.opname not in ("LOAD_DEREF", "PUSH_NULL")
             if is_element and each.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                 return each.opname
             if is_element:
@@ -337,9 +337,11 @@ def _use(following: Sequence[dis.Instruction]) -> object:
         if above == 1 and each.opname in ("BINARY_SUBSCR", "STORE_SUBSCR"):
             use = _use(following[number + 1 :]) if each.opname == "BINARY_SUBSCR" else None
             return use if use in FILLS else each.opname  # `add` may be that of a tensor, and read
+        if each.opname in ("COPY", "DUP_TOP_TWO"):  # as in value[key] += 1
+            return each.opname
         above += dis.stack_effect(each.opcode, each.arg)
         if above < 0:
-            return each.opname
+            return f"{each.opname} of it"
     return None
 
 

@@ -90,9 +90,12 @@ def _buffers(modules: list[Any]) -> Any:
 
 
 def keep_shared() -> None:
-    """Let the evaluation under way leave the buffers as they are now, shared by the ranks."""
-    if _kept and _kept[-1] is not None:
-        _kept[-1].keep()
+    """Let the evaluation under way leave the buffers, which ranks now share, as they are then.
+
+    They may be lent ones, so that their values of now are not those of the model afterwards.
+    """
+    if _kept:
+        _kept[-1] = None
 
 
 @contextmanager
