@@ -53,6 +53,8 @@ SAMPLES = 8
 """How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
 DATA = "data"
 """The name of a run's data in expressions."""
+OF_DATA = (f"{DATA}.", f"{DATA}[")
+"""How the names of its parts begin: a variable of the script may be called `data_size`."""
 OF_MODULES = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 )
@@ -84,7 +86,7 @@ class Changes:
         """By module and parameter: the name of its mode, or of whether it requires a gradient."""
         self._functions: list[Any] = []
         self._records: dict[str, bool] = {}
-        """By name: whether functions use this list or set for nothing but to fill it."""
+        """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._unsaved: dict[str, tuple[Any, list[Any]]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
@@ -149,7 +151,7 @@ class Changes:
             if place is None:  # no function of this script uses it
                 logger.info("%s, which the run had changed, is not in this script", name)
                 continue
-            if name.startswith(DATA):
+            if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
             assign(place, value)
         self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
@@ -175,7 +177,7 @@ class Changes:
         self._of_pass = {
             name: copy_of(value)
             for name, value, _ in self._notes.changed()
-            if name.startswith(DATA) and extent_of(value)
+            if name.startswith(OF_DATA) and extent_of(value)
         }
 
     @contextmanager
