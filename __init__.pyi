@@ -26,6 +26,6 @@ from .engine.supervised import map_tensors as map_tensors
 from .engine.supervised import supervised as supervised
 from .engine.supervised import to_device as to_device
 from .engine.update import Update as Update
-from .handlers.report import report as report
+from .handlers.tools.report import report as report
 
 __version__: str

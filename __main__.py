@@ -12,12 +12,12 @@ from typing import Literal, NoReturn
 
 from .engine import advice
 from .handlers.checkpoint import NoCheckpointError, keep_of
-from .handlers.checkpoint.commands import export, inspect, prune, verify
-from .handlers.commands import diff, doctor, init, list_runs, tail
-from .handlers.configs import ConfigError, run_config
 from .handlers.files import printable
-from .handlers.prove import compare, prove
-from .handlers.report import NothingToReportError, watch, write_report
+from .handlers.tools.checkpoints import export, inspect, prune, verify
+from .handlers.tools.commands import diff, doctor, init, list_runs, tail
+from .handlers.tools.configs import ConfigError, run_config
+from .handlers.tools.prove import compare, prove
+from .handlers.tools.report import NothingToReportError, watch, write_report
 
 CODES = """\
 exit codes:

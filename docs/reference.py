@@ -20,12 +20,15 @@ SUBJECTS = {
     "data": ("Data and modules", "engine.data.loaders engine.modules"),
     "ranks": ("Ranks", "engine.ranks"),
     "saving": ("Checkpoints and stops", "checkpoint preemption"),
-    "clusters": ("Object stores, replicas and Ray", "mirror replicas ray"),
+    "clusters": (
+        "Object stores, replicas and Ray",
+        "cluster.local cluster.mirror cluster.replicas bridges.ray",
+    ),
     "evaluation": ("Evaluation", "validate early_stopping restore_best outputs"),
     "metrics": ("Metrics", "metrics"),
     "logs": (
         "Loggers, progress, journal and report",
-        "loggers console_lines progress_bar journal handlers.report",
+        "loggers console_lines progress_bar journal handlers.tools.report",
     ),
     "measurements": ("Measurements", "measurements profile time_handlers"),
     "schedules": ("Schedules of learning rates", "schedules"),
@@ -33,7 +36,7 @@ SUBJECTS = {
     "averages": ("Averages of weights", "averages"),
     "fine-tuning": ("Fine-tuning", "fine_tuning"),
     "guards": ("Guards", "guards"),
-    "search": ("Search and configs", "search configs"),
+    "search": ("Search and configs", "search bridges.optuna tools.configs"),
     "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
 }
 """The title of each page, and the rooms whose public names it shows, in the order of the menu."""

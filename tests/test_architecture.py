@@ -23,9 +23,9 @@ ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
     "ignite": sorted([*BRIDGE, "engine/ranks/process_group.py"]),
     "rich": ["engine/inspection/describe.py"],
-    "plotly": ["handlers/report/page.py"],
-    "jinja2": ["handlers/report/page.py"],
-    "markupsafe": ["handlers/report/page.py"],
+    "plotly": ["handlers/tools/report/page.py"],
+    "jinja2": ["handlers/tools/report/page.py"],
+    "markupsafe": ["handlers/tools/report/page.py"],
     "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
     "mlflow": [],
     "swanlab": [],
@@ -33,20 +33,20 @@ ONE_FILE_KNOWS = {
     "clearml": [],
     "comet_ml": [],
     "aim": [],
-    "fsspec": [],  # handlers/mirror/store.py imports it by name
+    "fsspec": [],  # handlers/cluster/mirror/store.py imports it by name
     "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
-    "hydra": ["handlers/configs/run_config.py"],
-    "omegaconf": ["handlers/configs/run_config.py"],
-    "yaml": ["handlers/configs/run_config.py"],
-    "optuna": [],  # as handlers/search/optuna_pruning.py
-    "ray": [],  # and handlers/ray/report.py do
-    "torchft": [],  # as does handlers/replicas/crew.py
+    "hydra": ["handlers/tools/configs/run_config.py"],
+    "omegaconf": ["handlers/tools/configs/run_config.py"],
+    "yaml": ["handlers/tools/configs/run_config.py"],
+    "optuna": [],  # as handlers/bridges/optuna/pruning.py
+    "ray": [],  # and handlers/bridges/ray/report.py do
+    "torchft": [],  # as does handlers/cluster/replicas/crew.py
     "accelerate": [],  # what it and Fabric have prepared is known by its class
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
     "pytorch_lightning": [],
     "tensorboardX": ["handlers/loggers/event_file.py"],
-    "tqdm": ["handlers/progress_bar.py", "handlers/prove/prove.py"],
+    "tqdm": ["handlers/progress_bar.py", "handlers/tools/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "pynvml": [],  # handlers/measurements/energy.py imports it by name
     "safetensors": ["handlers/checkpoint/format/tensors.py"],
@@ -124,6 +124,8 @@ def test_in_every_folder_files_and_rooms_know_each_other_one_way():
     for path in [ROOT / "__main__.py", *MODULES]:
         importer = path.relative_to(ROOT).parts
         for target in inside(path):
+            if name_of(path) in ENTERS_A_RING and f"{target}".startswith(RINGS):
+                continue
             parts = target.parts
             common = next(
                 i for i, (a, b) in enumerate(zip(importer, parts, strict=False)) if a != b
@@ -140,13 +142,17 @@ def test_in_every_folder_files_and_rooms_know_each_other_one_way():
     assert circles == {}
 
 
-def test_bridges_stand_above_everything_else():
-    """Only the stub of the handlers' names, from which they are imported late, knows them."""
-    bridges = [path for path in MODULES if name_of(path).startswith(BRIDGES)]
-    others = [path for path in MODULES if path not in bridges]
-    known = [name_of(path) for path in others if any(BRIDGES in f"{t}" for t in inside(path))]
-    assert len(bridges) > 10
-    assert known == []
+RINGS = ("handlers/cluster/", "handlers/bridges/", "handlers/tools/")
+ENTERS_A_RING = ["handlers/checkpoint/checkpoint.py"]
+"""What is still to be turned round: `Checkpoint(local=True)` picks a recorder of the cluster's."""
+
+
+def test_nothing_inside_the_rings_knows_them():
+    """Imports inside functions count; the stubs from which names are imported late do not."""
+    inner = [path for path in MODULES if not name_of(path).startswith(RINGS)]
+    known = [name_of(path) for path in inner if any(f"{t}".startswith(RINGS) for t in inside(path))]
+    assert len(MODULES) - len(inner) > 60
+    assert known == ENTERS_A_RING
 
 
 def test_only_imports_for_types_are_left_out_of_the_arrows(tmp_path, monkeypatch):
@@ -290,7 +296,7 @@ HARMLESS = {
         "import_module(f'.{name}', package)",
         "import_module(homes[name], package)",
     ],  # of a table in the source
-    "handlers/configs/run_config.py": ["instantiate"],  # a config is code, as a script is
+    "handlers/tools/configs/run_config.py": ["instantiate"],  # a config is code, as a script is
     "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
     "handlers/checkpoint/directory/weights_at.py": ["torch.load", "weights_only"],  # =True
     "handlers/checkpoint/format/quantized.py": ["import_module(QUANTIZED[name])"],  # of a table

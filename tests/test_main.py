@@ -57,7 +57,7 @@ def test_looking_verifying_and_pruning_import_no_torch(path, tmp_path):
         "codes = [main(['inspect', run]), main(['inspect', one, '--json'])]\n"
         "codes += [main(['verify', run]), main(['prune', run, '--keep', 'latest()'])]\n"
         "assert codes == [0, 0, 0, 0], codes\n"
-        "from camshaft.handlers.checkpoint.commands import export\n"
+        "from camshaft.handlers.tools.checkpoints import export\n"
         "assert 'torch' not in sys.modules\n"
     )
     command = [sys.executable, "-c", script, tmp_path / "run", path]

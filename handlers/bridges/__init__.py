@@ -1,1 +1,4 @@
-"""Bridges to other training libraries: each room knows one of them, and nothing else imports it."""
+"""Bridges to other libraries: each room knows one of them.
+
+A ring around the core: nothing in `engine/`, the usual handlers or `checkpoint/` imports it.
+"""

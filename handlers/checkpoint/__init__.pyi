@@ -33,10 +33,8 @@ from .format import every as every
 from .format import keep_of as keep_of
 from .format import latest as latest
 from .format import reading as reading
-from .handed_over import put_run as put_run
-from .handed_over import run_as_bytes as run_as_bytes
 from .load import load_dcp as load_dcp
-from .local import Local as Local
 from .save import resume_alone as resume_alone
 from .save import save_alone as save_alone
+from .sharding import Layout as Layout
 from .weights import checksum as checksum

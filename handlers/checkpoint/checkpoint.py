@@ -13,11 +13,7 @@ from uuid import uuid4
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Changes
-from .directory import Checkpoints, Saved, chosen, next_number, verified_at
-from .export import Export
-from .format import Keep, latest
-from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
-from .local import (
+from ..cluster.local import (
     Hosts,
     Local,
     LocalRecorder,
@@ -25,6 +21,10 @@ from .local import (
     bring_newest,
     refuse_other_run,
 )
+from .directory import Checkpoints, Saved, chosen, next_number, verified_at
+from .export import Export
+from .format import Keep, latest
+from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
 from .save import (
     Buffers,
     CheckpointMemory,

@@ -19,7 +19,7 @@ from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.files import printable
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
-from camshaft.handlers.report import make_server
+from camshaft.handlers.tools.report import make_server
 
 MARKUP = r"""
 <script>alert(1)</script> </script> <script> </title> </style> </textarea> </p> </td> </table>

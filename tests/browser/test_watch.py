@@ -14,7 +14,7 @@ import pytest
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines
-from camshaft.handlers.report import make_server
+from camshaft.handlers.tools.report import make_server
 
 
 @pytest.fixture

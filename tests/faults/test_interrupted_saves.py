@@ -15,8 +15,8 @@ import torch
 
 from camshaft import Events
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
 from camshaft.handlers.checkpoint.directory import verify_files
+from camshaft.handlers.tools.checkpoints.pruning import strip_to_weights
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER, NEW = "iteration-0000000002", "iteration-0000000003"

@@ -18,8 +18,8 @@ from camshaft.handlers.checkpoint.format import Manifest, decode, tensors_in
 from camshaft.handlers.common import Image, aligned
 from camshaft.handlers.files import budget, whole_lines
 from camshaft.handlers.journal import is_written, read_journal
-from camshaft.handlers.report.facts import runs_in
-from camshaft.handlers.report.facts.run import by_path
+from camshaft.handlers.tools.report.facts import runs_in
+from camshaft.handlers.tools.report.facts.run import by_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from camshaft.handlers.files import budget
-from camshaft.handlers.report import facts, page
+from camshaft.handlers.tools.report import facts, page
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 HUGE = [-1e308, 1e308, 10**300, 5e-324, 1e18]

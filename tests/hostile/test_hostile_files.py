@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from camshaft.handlers import load_matching
 from camshaft.handlers.checkpoint import checkpoints, weights_at
-from camshaft.handlers.report import facts, page
+from camshaft.handlers.tools.report import facts, page
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"

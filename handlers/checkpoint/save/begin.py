@@ -20,9 +20,9 @@ from ..format import Keep, keep_of
 from ..load import has_groups
 
 if TYPE_CHECKING:
+    from ...cluster.local import Local
     from ..checkpoint import Checkpoint
     from ..export import Export
-    from ..local import Local
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

@@ -48,9 +48,9 @@ from .snapshot import Snapshot, Staging, streamed
 from .team import Team, check_same_weights
 
 if TYPE_CHECKING:
+    from ...cluster.local import Local, LocalRecorder
     from ..checkpoint import Checkpoint
     from ..export import Export
-    from ..local import Local, LocalRecorder
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

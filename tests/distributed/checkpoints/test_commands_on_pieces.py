@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints, latest
-from camshaft.handlers.checkpoint.commands import export, inspect, prune, verify
 from camshaft.handlers.checkpoint.directory import Saved, checksums_of, saved_at
+from camshaft.handlers.tools.checkpoints import export, inspect, prune, verify
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
 OTHERS = ("ema.", "reme", "agai")

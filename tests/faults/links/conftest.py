@@ -25,9 +25,9 @@ from camshaft.handlers import (
     latest,
     predict,
 )
-from camshaft.handlers.checkpoint import commands
 from camshaft.handlers.loggers import Embedding, Image
-from camshaft.handlers.report import write_report
+from camshaft.handlers.tools import checkpoints as commands
+from camshaft.handlers.tools.report import write_report
 
 BATCHES = [1.0, 2.0]
 EACH = Events.ITERATION_COMPLETED

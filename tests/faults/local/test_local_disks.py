@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from camshaft import Engine, Events
-from camshaft.handlers.checkpoint import Checkpoint, Local, checkpoints
+from camshaft.handlers import Checkpoint, Local, checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "ranks/train.py"
 

@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from camshaft import Events, supervised
-from camshaft.handlers import Checkpoint, Mirror
-from camshaft.handlers.checkpoint import Local
+from camshaft.handlers import Checkpoint, Local, Mirror
 
 pytest.importorskip("fsspec", reason='needs pip install "camshaft[stores]"')
 DATA = [(torch.full((2, 3), float(n)), torch.ones(2, 1)) for n in range(20)]

@@ -16,8 +16,8 @@ from torch import nn
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Export, Freeze, checkpoints, latest, load_matching
-from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
 from camshaft.handlers.checkpoint.directory import drop, verify_files
+from camshaft.handlers.tools.checkpoints.pruning import strip_to_weights
 
 EACH = Events.ITERATION_COMPLETED
 FROZEN = "model.frozen.safetensors"

@@ -31,7 +31,7 @@ from camshaft.handlers import (
     checkpoints,
     latest,
 )
-from camshaft.handlers.report import write_report
+from camshaft.handlers.tools.report import write_report
 
 LARGE = 10**400
 TOO_LONG = 10**5000

@@ -24,7 +24,7 @@ from camshaft.handlers import (
     Metrics,
     Validate,
 )
-from camshaft.handlers.prove import compare
+from camshaft.handlers.tools.prove import compare
 
 
 def parts():

@@ -32,8 +32,8 @@ from camshaft.handlers.checkpoint.format import (
 )
 from camshaft.handlers.checkpoint.format.pieces import budget
 from camshaft.handlers.checkpoint.sharding import Layout
-from camshaft.handlers.mirror import store as mirror_store
-from camshaft.handlers.mirror.store import DamagedError, Store
+from camshaft.handlers.cluster.mirror import store as mirror_store
+from camshaft.handlers.cluster.mirror.store import DamagedError, Store
 
 CHUNK = 64
 EACH = Events.ITERATION_COMPLETED

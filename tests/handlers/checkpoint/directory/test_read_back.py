@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint, best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.commands.pruning import strip_to_weights
 from camshaft.handlers.checkpoint.directory import next_number, scan, write_checkpoint
 from camshaft.handlers.checkpoint.format import (
     Checksums,
@@ -22,6 +21,7 @@ from camshaft.handlers.checkpoint.format import (
     keep_of,
 )
 from camshaft.handlers.files import text_of
+from camshaft.handlers.tools.checkpoints.pruning import strip_to_weights
 
 LARGEST = 2**63 - 1
 TREE = text_of({"objects": {}}).encode()

@@ -1,0 +1,4 @@
+"""What several hosts need: disks of their own, an object store, replicas that come and go.
+
+A ring around the core: nothing in `engine/`, the usual handlers or `checkpoint/` imports it.
+"""

@@ -1,0 +1,234 @@
+"""The process that copies: it alone talks to the store, and it does nothing of the training.
+
+A store's library draws from Python's global random generator before it retries (botocore does),
+keeps threads and large buffers, and may hang. In the training's process that would change the run,
+or slow it down. So it runs in a process of its own, which ends with the training. The process
+reports in lines of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+from ...checkpoint import BrokenCheckpoint, Manifest, is_log
+from .copies import Copies
+from .fetching import (
+    StoreError,
+    again,
+    fetch_files,
+    fetch_logs,
+    join,
+    refuse_broken,
+    take_over,
+)
+from .hosts import Host, HostUploader
+from .store import Store, shown
+from .uploader import Uploader
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+LONGEST_WAIT = 300.0
+"""The most seconds between two attempts while the store fails."""
+ERRORS = (FileExistsError, BlockingIOError, StoreError, BrokenCheckpoint, ValueError, OSError)
+"""By name: the errors that the training may be asked to raise."""
+
+
+def main() -> None:
+    """Copy by the settings in the first line of the input, until its end or a message to finish."""
+    global _lines  # what a library prints is dropped
+    parent, _lines = os.getppid(), os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    settings = json.loads(sys.stdin.readline())
+    logger.setLevel(logging.INFO)
+    logger.addHandler(Telling())
+    Thread(target=end_with, args=(parent,), daemon=True).start()
+    store = None
+    try:
+        store = Store(settings["url"], settings["options"])
+        found: dict[str, Any] = {}
+        if settings["fresh"] and settings["hosts"] is None:
+            fetch_newer(store, settings)
+        elif settings["fresh"] and 0 in settings["hosts"]["here"]:
+            found = look_for(store, settings)
+        tell(ready=True, **found)
+        Copying(store, settings).run()
+    except BaseException as error:
+        tell(**said_of(error, store))
+    os._exit(0)  # threads of the store's library are not waited for
+
+
+def said_of(error: BaseException, store: Store | None) -> dict[str, str]:
+    """The message about an error that the training is asked to raise."""
+    kind = next((each for each in ERRORS if isinstance(error, each)), None)
+    text = str(error) if kind else type(error).__name__
+    if isinstance(error, BrokenCheckpoint):
+        text = error.reason
+    text = store.without_secrets(text) if store else shown(text)
+    return {"error": (kind or OSError).__name__, "text": text}
+
+
+def end_with(parent: int) -> None:
+    """End when the training ends: the input may stay open, since loaders may hold its other end."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
+    """Fetch what the store has and the directory has not, for a run that begins.
+
+    Raises:
+        FileExistsError: The run is a new one, and the store holds another.
+    """
+    copies = copies_in(store, settings)
+    is_new = not settings["resume"]
+    take_over(store, Path(settings["directory"]), settings["logs"], copies, is_new=is_new)
+
+
+def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
+    """The manifests and logs in the store, for hosts that share no directory.
+
+    Raises:
+        FileExistsError: The run is a new one, and the store holds another.
+        ValueError: The store holds checkpoints, and all are broken.
+    """
+    copies = copies_in(store, settings)
+    directory, is_new = Path(settings["directory"]), not settings["resume"]
+    run = join(store, directory, copies, is_new=is_new, is_named=False)
+    if not is_new:
+        refuse_broken(store, directory, copies)
+    logs = {n: size for n, size in copies.sizes.items() if is_log(n, settings["logs"])}
+    found = [each.to_json() for _, each in copies.in_order()]
+    return {"found": found, "logs": logs, "run": run}
+
+
+def copies_in(store: Store, settings: dict[str, Any]) -> Copies:
+    """What the store holds.
+
+    Raises:
+        FileExistsError: The run is a new one, and the store holds another.
+    """
+    tell(asking=True)
+    copies = again(store, Copies)
+    tell(answered=True)
+    if copies.is_used and not settings["resume"]:
+        raise FileExistsError(
+            f"{store.url} holds checkpoints of an earlier run; pass resume=True to Checkpoint "
+            "to go on with it, or choose another address for a new run"
+        )
+    return copies
+
+
+class Copying:
+    """Copies one run's directory to a store."""
+
+    def __init__(self, store: Store, settings: dict[str, Any]) -> None:
+        self._store, self._interval = store, settings["interval"]
+        where = store, Path(settings["directory"]), settings["logs"]
+        hosts = settings["hosts"]
+        self._uploader = HostUploader.of(*where, Host(**hosts)) if hosts else Uploader(*where)
+        self._go, self._finish = Event(), Event()
+        self._failures = int(settings["failing"])
+
+    def run(self) -> None:
+        """Wait for the first message; copy new files until told to finish, then copy the rest."""
+        Thread(target=self._listen, daemon=True).start()
+        self._go.wait()
+        while True:
+            is_last = self._finish.is_set()
+            if self._copy() and is_last:
+                break
+
+    def _listen(self) -> None:
+        """Read the training's messages; end when the training ends."""
+        for line in sys.stdin:
+            if line.startswith("{"):
+                self._obey(json.loads(line))
+                continue
+            self._go.set()
+            if line.strip() == "finish":
+                self._finish.set()
+                with suppress(RuntimeError):  # the other thread has just noted a copy
+                    tell(behind=self._uploader.behind())
+        os._exit(1)
+
+    def _obey(self, order: dict[str, Any]) -> None:
+        """Copy a checkpoint, or fetch files of one before the run begins."""
+        if "copy" in order and isinstance(self._uploader, HostUploader):
+            self._uploader.order(order["copy"], order["manifest"])
+            return
+        folder = Path(order["fetch"])
+        try:
+            if "manifest" in order:
+                manifest = Manifest.of_json(order["manifest"])
+                fetch_files(self._store, manifest, order["names"], folder)
+            else:
+                fetch_logs(self._store, folder, order["names"])
+            tell(fetched=True)
+        except Exception as error:
+            tell(fetched=False, **said_of(error, self._store))
+
+    def _copy(self) -> bool:
+        """Copy new files, and wait a while; True if everything is copied."""
+        store, more = self._store, False
+        try:
+            if self._failures:
+                store.connect()  # such as with new credentials
+                self._uploader.begin()
+            if self._uploader.is_new() or self._finish.is_set():
+                more = self._uploader.step()
+        except FileExistsError:
+            raise
+        except Exception as error:
+            if not self._failures:
+                logger.warning(FAILS, store.url, store.said(error))
+            self._failures += 1
+        else:
+            if self._failures:
+                logger.warning("%s takes copies again", store.url)
+            self._failures = 0
+        tell(behind=self._uploader.behind(), finished=self._uploader.finished)
+        if not more:
+            self._wait()
+        return not more and not self._failures
+
+    def _wait(self) -> None:
+        """Wait until the next look at the directory; longer while the store fails."""
+        if self._failures and self._finish.is_set():
+            time.sleep(min(0.5 * 2 ** min(self._failures, 5), 5.0))
+        else:
+            most = max(LONGEST_WAIT, self._interval)
+            self._finish.wait(min(self._interval * 2 ** min(self._failures, 9), most))
+
+
+FAILS = (
+    "%s cannot be used now (%s); the run goes on, and what is on the disk is copied when the store "
+    "can be used again"
+)
+
+
+class Telling(logging.Handler):
+    """Sends log messages to the training, whose logger writes them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a message."""
+        tell(level=record.levelno, text=record.getMessage())
+
+
+_one_at_a_time = Lock()
+_lines = sys.stdout
+
+
+def tell(**message: Any) -> None:
+    """Write a line for the training."""
+    with _one_at_a_time:
+        _lines.write(json.dumps(message) + "\n")
+        _lines.flush()

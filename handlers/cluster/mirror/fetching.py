@@ -1,0 +1,329 @@
+"""From the store to the disk: the newest good checkpoint, the logs, and whose run it is."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from ...checkpoint import (
+    LOGS,
+    MANIFEST,
+    BrokenCheckpoint,
+    Manifest,
+    checkpoints,
+    has_checksums,
+    is_log,
+    look,
+    need_space,
+    saved_at,
+    unused_path,
+    verify_files,
+)
+from ...files import (
+    NotRegularError,
+    appearing,
+    locked,
+    make_directory,
+    make_directory_inside,
+    printable,
+    put_in_place,
+    refuse_odd,
+    regular,
+    size_of,
+    synchronise,
+)
+from .copies import RUN, Copies, store_place_of
+from .store import ODD, SMALL, Store
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+WAITS = (1.0, 2.0, 4.0)
+"""Seconds before each further attempt to read from the store."""
+ENOUGH = 30.0
+"""Seconds after which no further attempt is made: the library has retried by itself."""
+FINAL = (FileNotFoundError, NotADirectoryError, PermissionError, NotRegularError)
+"""Errors that another attempt would not mend."""
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of the disk, not of the store."""
+SHOWN = 20
+"""The most broken copies that a message names."""
+
+Result = TypeVar("Result")
+
+
+class StoreError(OSError):
+    """A store cannot be read."""
+
+
+def fetch(
+    url: str,
+    directory: str | Path,
+    *,
+    options: Mapping[str, Any] | None = None,
+    logs: Iterable[str] = LOGS,
+) -> Path | None:
+    """Fetch the newest good checkpoint and the logs of a mirrored run, if they are newer.
+
+    `Mirror` does so by itself when a run resumes. This function is for a look at a run that goes on
+    elsewhere, and for large checkpoints on several ranks, which would wait for the first one: call
+    it before they start.
+
+    Args:
+        url: The address that was given to `Mirror`.
+        directory: The run's directory; made if there is none.
+        options: Storage options, as for `Mirror`.
+        logs: Which logs to fetch, as for `Mirror`.
+
+    Returns:
+        The checkpoint that was fetched; None if the directory has what the store has, and if the
+        store holds no checkpoint: `checkpoints(directory)` tells which of the two.
+
+    Raises:
+        BlockingIOError: A run writes to the directory.
+        FileExistsError: The directory holds another run.
+        StoreError: The store cannot be read.
+        ValueError: The store holds checkpoints, and all are broken.
+    """
+    drawn = random.getstate()  # the libraries of stores draw from Python's generator
+    try:
+        store = Store(str(url), options or {})
+        copies = again(store, Copies)
+        if not copies.is_used:
+            _tell_of_halves(store, copies.unfinished)
+            return None
+        return take_over(store, Path(directory).absolute(), list(logs), copies)
+    finally:
+        random.setstate(drawn)
+
+
+def take_over(
+    store: Store, directory: Path, logs: list[str], copies: Copies, *, is_new: bool = False
+) -> Path | None:
+    """Give a directory the store's newest good checkpoint, if that is newer."""
+    make_directory(directory)
+    with locked(directory):
+        join(store, directory, copies, is_new=is_new)
+        return _fetch_newest(store, directory, logs, copies)
+
+
+def join(
+    store: Store,
+    directory: Path,
+    copies: Copies,
+    *,
+    is_new: bool = False,
+    is_named: bool = True,
+) -> str:
+    """Check that the directory and the store hold the same run; note and return the run's name.
+
+    If the store has no checkpoints, that is the directory's run, or a new one. A directory whose
+    run is not noted holds another one, unless `is_named` is false: of hosts that share none, only
+    the first one notes it, and which one that is may change.
+
+    Raises:
+        FileExistsError: The directory and the store hold different runs.
+    """
+    here = _run_at(directory)
+    if copies.is_used:
+        run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
+        if here != run and (here or is_named) and checkpoints(directory):
+            raise FileExistsError(
+                f"{store.url} holds the checkpoints of another run than {directory}; give this run "
+                "an address of its own"
+            )
+    else:
+        run = uuid4().hex if here is None or is_new else here
+    if here != run:
+        put_in_place(directory / RUN, run.encode())
+    return run
+
+
+def again(store: Store, read: Callable[[Store], Result]) -> Result:
+    """Read from a store, with retries, since it may fail for some seconds.
+
+    Raises:
+        StoreError: The store still fails after all attempts.
+        ValueError: The content that was read is invalid.
+    """
+    began = time.monotonic()
+    for wait in (*WAITS, None):
+        try:
+            return read(store)
+        except ValueError:
+            raise
+        except Exception as error:
+            if getattr(error, "errno", None) in FULL:
+                raise
+            final = isinstance(error, FINAL)
+            if wait is None or final or time.monotonic() - began > ENOUGH:
+                raise StoreError(f"{store.url} cannot be read: {store.said(error)}") from None
+            time.sleep(wait)
+    raise AssertionError
+
+
+def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies) -> Path | None:
+    here = list[Manifest]()
+    with suppress(FileNotFoundError):
+        looked = look(directory, thoroughly=False)
+        here = [each.saved.manifest for each in looked if each.saved and each.problem is None]
+    newest = max((each.number for each in here), default=-1)
+    broken, found = dict(copies.broken), None
+    reached = max((each.iteration for each in here), default=-1)
+    for place, manifest in reversed(copies.in_order()):
+        if manifest.number <= newest:
+            break
+        try:
+            wanted = _logs_to_fetch(directory, logs, copies.sizes)
+            need_space(directory, manifest.size + sum(wanted.values()))
+            _get_logs(store, directory, wanted)
+            found, reached = _receive(store, place, manifest, directory), manifest.iteration
+            break
+        except BrokenCheckpoint as error:
+            broken[place] = error.reason
+    if not here and found is None:
+        _refuse(store, broken)
+    for place, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
+        if _iteration(place) >= reached:
+            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
+    _tell_of_halves(store, [each for each in copies.unfinished if _iteration(each) > reached])
+    return found
+
+
+def _refuse(store: Store, broken: Mapping[str, str]) -> None:
+    """Refuse a store of which no checkpoint is good, if it holds some."""
+    newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
+    if broken:
+        raise ValueError(
+            f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
+            "start it, give it another address:"
+            + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
+        )
+
+
+def refuse_broken(store: Store, directory: Path, copies: Copies) -> None:
+    """Warn of broken and unfinished copies.
+
+    Raises:
+        ValueError: All are broken, and the directory holds no checkpoint.
+    """
+    if not copies and not checkpoints(directory):
+        _refuse(store, copies.broken)
+    for place, reason in sorted(copies.broken.items(), reverse=True)[:SHOWN]:
+        logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
+    _tell_of_halves(store, copies.unfinished)
+
+
+def fetch_logs(store: Store, directory: Path, names: Sequence[str]) -> None:
+    """Download logs, in the place of those that are there.
+
+    Raises:
+        OSError: The disk has too little space, or the store cannot be read.
+    """
+    sizes = store.sizes()
+    need_space(directory, sum(sizes.get(name, 0) for name in names))
+    for name in names:
+        make_directory_inside(directory, *name.split("/")[:-1])
+        refuse_odd(directory / name)
+    _get_logs(store, directory, names)
+
+
+def fetch_files(store: Store, manifest: Manifest, names: Iterable[str], folder: Path) -> None:
+    """Download files of a checkpoint to a folder, and compare their checksums.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged in the store.
+        StoreError: The store cannot be read.
+    """
+    place = store_place_of(manifest)
+    for name in names:
+        _get(store, f"{place}/{name}", folder / name)
+        if not has_checksums(folder / name, manifest.files[name]):
+            raise BrokenCheckpoint(f"{place}/{name} is damaged: its checksum is another one")
+
+
+def _get_logs(store: Store, directory: Path, names: Iterable[str]) -> None:
+    for name in names:
+        with appearing(directory / name) as draft:
+            _get(store, name, draft)
+
+
+def _iteration(place: str) -> int:
+    """The iteration in the name of a copy, such as `iteration-0000000008.3586750797`."""
+    return int(place.removeprefix("iteration-").partition(".")[0])
+
+
+def _tell_of_halves(store: Store, places: list[str]) -> None:
+    """Warn of unfinished copies: the run resumes from an earlier checkpoint, or begins anew."""
+    for each in places:
+        logger.warning(
+            "passed over, since the machine that copied it ended before all of it was there: %s/%s",
+            *(store.url, each),
+        )
+
+
+def _receive(store: Store, place: str, manifest: Manifest, directory: Path) -> Path:
+    """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
+
+    Raises:
+        BrokenCheckpoint: The store does not give what the manifest says.
+        OSError: The disk has no space.
+    """
+    path = unused_path(directory, manifest.iteration)
+    with appearing(path) as draft:
+        draft.mkdir()
+        for name in (*manifest.files, MANIFEST):
+            _get(store, f"{place}/{name}", draft / name)
+        saved = saved_at(draft, path.name)
+        if saved.manifest.to_json() != manifest.to_json():
+            raise BrokenCheckpoint(f"{MANIFEST} has changed")
+        verify_files(saved)
+    logger.info("fetched %s from %s/%s", path, store.url, place)
+    return path
+
+
+def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:
+    """The logs that are missing here, or shorter than in the store: a run's log only grows.
+
+    Raises:
+        OSError: A link, a pipe or a device is in the place of a log, or of its folder.
+    """
+    wanted = dict[str, int]()
+    for name in (each for each in sizes if is_log(each, logs)):
+        *folders, last = name.split("/")
+        place = make_directory_inside(directory, *folders) / last
+        refuse_odd(place)
+        if sizes[name] == ODD or not place.exists() or size_of(place) < sizes[name]:
+            wanted[name] = sizes[name]
+    return wanted
+
+
+def _get(store: Store, name: str, path: Path) -> None:
+    """Fetch an object to a new file, and wait until that is on the disk.
+
+    Raises:
+        BrokenCheckpoint: The store has no such object.
+    """
+
+    def get(store: Store) -> None:
+        try:
+            store.get(name, path)
+        except FileNotFoundError:
+            raise BrokenCheckpoint(f"{name} is missing") from None
+
+    again(store, get)
+    synchronise(path)
+
+
+def _run_at(directory: Path) -> str | None:
+    try:
+        with regular(directory / RUN) as file:
+            return printable(file.read(SMALL).decode("ascii", "replace").strip()) or None
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,252 @@
+"""The training's end of the process that copies: it is started, heard, started again and ended."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import RLock, Thread
+from typing import Any
+
+from ...checkpoint import Manifest, Saved, checkpoints
+from ...files import beside, named_again
+from .copying import ERRORS, FAILS
+from .fetching import StoreError
+from .hosts import Host
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+KINDS = {each.__name__: each for each in ERRORS}
+START = f"from {__package__}.copying import main; main()"
+
+
+class Copier:
+    """The process that copies during one run; it is started again if it ends by itself."""
+
+    def __init__(self) -> None:
+        self.is_started: bool = False
+        """False on other ranks than the first, and before the process is ready."""
+        self.warnings: SimpleQueue[str] = SimpleQueue[str]()
+        """The warnings of the process, for the journal."""
+        self._behind = "it is not known what it holds"
+        """The last report of the process on files that the store lacks."""
+        self._refusal = ""
+        """Why the process copies nothing to this store; empty if it does."""
+        self._settings: dict[str, Any] = {}
+        self._found = list[str]()
+        """The manifests in the store, for hosts that share no directory."""
+        self._logs: dict[str, Any] = {}
+        """The logs in the store, with their sizes."""
+        self._run: str = ""
+        self._orders = deque[dict[str, str]](maxlen=2)
+        """The last orders to copy a checkpoint."""
+        self._ordered = 0
+        """How many orders the process was given."""
+        self._finished = -1
+        """How many orders the process has carried out, if all."""
+        self._answers = SimpleQueue[dict[str, Any]]()
+        self._one_at_a_time = RLock()
+        """Orders come from the thread that writes checkpoints."""
+        self._process: subprocess.Popen[str]
+        self._reader: Thread
+
+    def start(self, settings: dict[str, Any]) -> None:
+        """Start the process, and wait until it has fetched what is newer in the store.
+
+        Raises:
+            OSError: The store cannot be read, or not in time, and the directory holds nothing to
+                go on from; or the store holds another run.
+            ValueError: The store holds checkpoints, and all are broken.
+        """
+        self._settings = {**settings, "fresh": False}
+        self._launch(settings)
+        try:
+            self._wait_until_ready(settings["wait"])
+        except StoreError as error:
+            if not (settings["resume"] and checkpoints(settings["directory"])):
+                raise
+            self._launch({**self._settings, "failing": True})
+            shown = settings["shown"]
+            self._log(logging.WARNING, FAILS % (shown, str(error).removeprefix(f"{shown} ")))
+        self.is_started = True
+
+    def manifests(self) -> list[Manifest]:
+        """Those of the whole checkpoints in the store, as the run found it."""
+        return [Manifest.of_json(each) for each in self._found]
+
+    def fetch(self, manifest: Manifest, names: Sequence[str], folder: Path) -> None:
+        """Download files of a checkpoint, and compare their checksums.
+
+        Raises:
+            BrokenCheckpoint: The store does not have what the manifest says.
+            OSError: The store cannot be read.
+        """
+        self._ask(fetch=str(folder), names=list(names), manifest=manifest.to_json())
+
+    def run(self) -> str:
+        """The name of the run in the store."""
+        return self._run
+
+    def logs(self) -> Mapping[str, int]:
+        """The logs in the store, with their sizes, as the run found it."""
+        return self._logs
+
+    def fetch_logs(self, names: Sequence[str]) -> None:
+        """Download logs to the directory, in the place of those that are there.
+
+        Raises:
+            OSError: The store cannot be read, or the disk is full.
+        """
+        self._ask(fetch=self._settings["directory"], names=list(names))
+
+    def _ask(self, **order: Any) -> None:
+        self._say(json.dumps(order))
+        answer: dict[str, Any] = {}
+        while not answer.keys() & {"fetched", "error"}:  # the first one may be that it is ready
+            answer = self._answers.get()
+        if not answer.get("fetched"):
+            raise KINDS[answer["error"]](answer["text"])
+
+    def is_free(self) -> bool:
+        """True if all orders are carried out, so the next checkpoint is to be copied."""
+        return self.is_started and self._finished == self._ordered and not self._refusal
+
+    def copy(self, saved: Saved) -> None:
+        """Copy this host's files of a checkpoint; links keep them until then."""
+        if not self.is_started or self._has_ordered(saved.manifest):
+            return
+        folder = beside(saved.path, "tmp")
+        host = Host(**self._settings["hosts"])
+        try:
+            folder.mkdir()
+            for name in filter(host.copies, saved.manifest.files):
+                named_again(saved.path / name, folder / name)
+        except OSError as error:
+            self._log(logging.WARNING, f"{saved.path} is not copied to the store: {error}")
+        # Also after an error: the process then tells the others that this host lacks its part.
+        self._order(folder, saved.manifest)
+
+    def miss(self, manifest: Manifest) -> None:
+        """Tell that this host lacks a checkpoint that the others copy."""
+        if self.is_started:
+            self._order(beside(Path(self._settings["directory"]) / "iteration-0", "tmp"), manifest)
+
+    def _has_ordered(self, manifest: Manifest) -> bool:
+        return any(each["manifest"] == manifest.to_json() for each in self._orders)
+
+    def _order(self, folder: Path, manifest: Manifest) -> None:
+        with self._one_at_a_time:
+            self._orders.append({"copy": str(folder), "manifest": manifest.to_json()})
+            self._ordered += 1
+            self._say(json.dumps(self._orders[-1]))
+
+    def go(self) -> None:
+        """Tell the process to begin to copy."""
+        if self.is_started:
+            self._say("go")
+
+    def start_again(self) -> None:
+        """Start the process again if it has ended by itself, and a new one may succeed."""
+        if self.is_started and self._process.poll() is not None and not self._refusal:
+            with self._one_at_a_time:
+                self._end(0)
+                self._launch(self._settings)
+                self._finished, self._ordered = -1, len(self._orders)
+                for each in self._orders:
+                    self._say(json.dumps(each))
+                self.go()
+            self._log(logging.WARNING, "the process that copies had ended; another goes on")
+
+    def finish(self, seconds: float) -> str:
+        """Copy the rest, for at most so many seconds; return a report on files still missing."""
+        self.start_again()
+        self._end(seconds)
+        return self._refusal or self._behind
+
+    def _launch(self, settings: dict[str, Any]) -> None:
+        # Secrets go through the pipe: everybody can see the command line of a process. A session of
+        # its own keeps signals of the terminal away, as those are for the training.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-c", START],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            start_new_session=True,
+            text=True,
+        )
+        self._answers = SimpleQueue[dict[str, Any]]()
+        heard = self._process, self._answers
+        self._reader = Thread(target=self._listen, args=heard, name="camshaft-mirror", daemon=True)
+        self._reader.start()
+        self._say(json.dumps(settings))
+
+    def _wait_until_ready(self, seconds: float) -> None:
+        """Wait until the directory holds what the run is to go on from."""
+        bound: float | None = None
+        answer: dict[str, Any] = {}
+        while "ready" not in answer:
+            try:
+                answer = self._answers.get(timeout=bound)
+            except Empty:
+                text = f"{self._settings['shown']} has not answered for {seconds:g} s"
+                answer = {"error": "StoreError", "text": text}
+            if "error" in answer:
+                self._end(0)
+                raise KINDS[answer["error"]](answer["text"])
+            self._found = answer.get("found", [])
+            self._logs, self._run = answer.get("logs", {}), answer.get("run", "")
+            bound = seconds if "asking" in answer else None
+
+    def _end(self, seconds: float) -> None:
+        """Let the process copy what is left, for at most so many seconds; then end it."""
+        self._say("finish")
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            self._process.kill()
+            self._process.wait()
+            self._reader.join(5)
+            for pipe in filter(None, (self._process.stdin, self._process.stdout)):
+                with suppress(OSError):
+                    pipe.close()
+
+    def _say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        with suppress(OSError):  # it has ended, which its reader notices
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _listen(self, process: subprocess.Popen[str], answers: SimpleQueue[dict[str, Any]]) -> None:
+        """Take what the process writes, line by line, until it ends."""
+        assert process.stdout is not None
+        is_ready = False
+        for line in process.stdout:
+            message = json.loads(line)
+            if "level" in message:
+                self._log(message["level"], message["text"])
+            elif "behind" in message:
+                self._behind = message["behind"]
+                self._finished = message.get("finished", -1)
+            elif is_ready and "fetched" not in message:
+                self._refusal = message["text"]
+                self._log(logging.ERROR, f"nothing more is copied: {message['text']}")
+            else:
+                answers.put(message)
+                is_ready = is_ready or "ready" in message
+        answers.put({"error": "OSError", "text": "the process that copies has ended"})
+
+    def _log(self, level: int, text: str) -> None:
+        """Log a message; keep a warning for the journal, too."""
+        logger.log(level, "%s", text)
+        if level >= logging.WARNING:
+            self.warnings.put(text)

@@ -1,0 +1,78 @@
+"""A whole run as named bytes, in the format of a checkpoint, and such bytes put into a new run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+from socket import gethostname
+from tempfile import mkdtemp
+from typing import Any
+
+from ....engine import State, ranks
+from ...checkpoint import Layout
+from ...checkpoint.directory import commit, place_for, write_part
+from ...checkpoint.format import Checksums, Manifest, Payload, installed_versions
+from ...checkpoint.load import resume
+from ...checkpoint.save import buffers_of_own, streamed, take_part, take_run
+
+IN_MEMORY = "/dev/shm"
+
+
+def run_as_bytes(state: State[Any, Any]) -> dict[str, bytes]:
+    """The files of a checkpoint of this run, copied; call it at a commit point, on all ranks.
+
+    On several ranks, these are the files of this rank.
+
+    Raises:
+        TypeError: A value cannot be saved.
+    """
+    engine = state.engine
+    buffers = buffers_of_own(engine.objects) if ranks.world_size() > 1 else {}
+    snapshot = take_run(engine.objects, take_part(state), Layout(), engine.lent, {}, buffers)
+    return {name: b"".join(each.pieces()) for name, each in streamed(snapshot).items()}
+
+
+def put_run(state: State[Any, Any], files: Mapping[str, bytearray], handler: str) -> None:
+    """Put a run into a state that has not begun, and into the engine's objects, on all ranks.
+
+    The files go through a folder in memory, and are read, compared with the script and put in place
+    like those of a checkpoint. The ranks of a machine bring all files of all ranks together, each
+    of them once.
+
+    Raises:
+        BrokenCheckpoint: These are no files of a run.
+        ValueError: The run does not fit the script; nothing is changed.
+    """
+    if odd := [name for name in files if Path(name).name != name]:
+        raise ValueError(f"a replica sent files with the names {odd}, which no run has")
+    payloads = {name: Payload.of(memoryview(each)) for name, each in files.items()}
+    manifest = Manifest(world_size=ranks.world_size(), versions=installed_versions())
+    with _folder() as folder:
+        path, _ = place_for(folder, manifest.iteration, None)  # before it is there
+        with ranks.on_all_ranks("write the run that it joins"):
+            own = dict(write_part(folder / "new", payloads, {}))
+        found = dict[str, Checksums]()
+        for each in ranks.gathered(own):
+            found |= each
+        with ranks.on_all_ranks("write the run that it joins"):
+            if ranks.local_rank() == 0:
+                commit(folder, folder / "new", found, manifest)
+        resume(state, path, handler)
+
+
+@contextmanager
+def _folder() -> Generator[Path]:
+    """A folder in memory that the ranks of a machine share; it is gone after the `with` block."""
+    place = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+    with ranks.on_all_ranks("make a folder for the run that it joins"):
+        own = mkdtemp(prefix="camshaft-", dir=place) if ranks.local_rank() == 0 else ""
+    host = gethostname()  # two machines may be containers that share their memory, or their name
+    before = reversed(ranks.gathered((host, own))[: ranks.rank() + 1])
+    folder = next(made for where, made in before if where == host and made)
+    try:
+        yield Path(folder)
+    finally:
+        rmtree(folder, ignore_errors=True)  # by each rank, since another one may have been killed

@@ -1,0 +1,184 @@
+"""`camshaft prune`: drops the checkpoints that no claim keeps, or strips them to weights."""
+
+from __future__ import annotations
+
+import logging
+from collections import ChainMap
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+from ...checkpoint.directory import (
+    OF_RANK,
+    Saved,
+    drop,
+    files_on_disk,
+    is_checkpoint,
+    look,
+    payload_of,
+    problem_of,
+    refuse_unknown_metrics,
+    table_in,
+    tensors_by_name,
+    tree_in,
+    unused_path,
+    verify_files,
+    write_checkpoint,
+)
+from ...checkpoint.format import (
+    CHUNK,
+    PLAIN_NAME,
+    TENSORS,
+    TRAIN,
+    TREE,
+    BrokenCheckpoint,
+    Keep,
+    Payload,
+    reading,
+)
+from ...common import aligned, readable_size, show, show_json
+from ...files import locked, regular, size_of, text_of
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+
+def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False, as_json: bool = False) -> int:
+    """Drop the checkpoints that no claim keeps, except the newest good one and broken ones.
+
+    With `strip`, they are not dropped, but stripped to the weights of their modules.
+
+    The checkpoints to keep are read in full first, so a checkpoint is never dropped in favour of a
+    broken one.
+
+    Raises:
+        BlockingIOError: A run is writing to the directory.
+        ValueError: All checkpoints are broken, none has the metric of a claim, or the path is no
+            directory of checkpoints.
+    """
+    if is_checkpoint(path):
+        raise ValueError(f"{path} is a checkpoint; name the directory it lies in")
+    look(path, thoroughly=False)  # raises before the lock makes a file
+    with nullcontext() if dry_run else locked(path):
+        found = look(path, thoroughly=False)
+        broken = {each.path.name: each.problem for each in found if each.problem is not None}
+        good = [each.saved for each in found if each.saved and each.problem is None]
+        refuse_unknown_metrics(path, good, keep)
+        claimed = _claimed_and_whole(good, keep, broken)
+        if not claimed:
+            raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
+        others = [saved for saved in good if saved.manifest.number not in claimed]
+        sizes = {saved.path: _freed(saved, strip) for saved in others}
+        dropped = [saved for saved in others if sizes[saved.path]]
+        files = {each.path: files_on_disk([each.saved]) for each in found if each.saved}
+        if not dry_run:
+            dropped = [saved for saved in dropped if (_strip if strip else drop)(saved)]
+    done = "stripped to weights" if strip else "dropped"
+    gone = f"would be {done}" if dry_run else done
+    rows = [(name, f"broken and left alone: {problem}") for name, problem in broken.items()]
+    for saved in good:
+        fate = gone if saved in dropped else "stays"
+        if (claims := claimed.get(saved.manifest.number)) is not None:
+            fate = f"kept by {', '.join(claims)}" if claims else "kept, being the newest good one"
+        rows.append((saved.path.name, fate))
+    size = sum(sizes[saved.path] for saved in dropped)
+    if not strip:  # a file that another checkpoint shares stays
+        lost = ChainMap(*(files.pop(saved.path) for saved in dropped))
+        size = sum(lost[each] for each in lost.keys() - ChainMap(*files.values()).keys())
+    if as_json:
+        fates = [{"checkpoint": name, "fate": fate} for name, fate in rows]
+        show_json({"checkpoints": fates, "count": len(dropped), "freed": size, "dry_run": dry_run})
+    else:
+        show([*aligned(rows), *found.notes, f"{len(dropped)} {gone}, {readable_size(size)}"])
+    return 0
+
+
+def _freed(saved: Saved, strip: bool) -> int:
+    """The bytes that dropping or stripping a checkpoint frees; 0 if there is nothing to strip."""
+    if not strip:
+        return saved.manifest.size
+    try:
+        kept = module_files(saved)
+    except BrokenCheckpoint:
+        return 0
+    return saved.manifest.size - sum(kept.values()) if kept else 0
+
+
+def _strip(saved: Saved) -> bool:
+    try:
+        strip_to_weights(saved)
+    except (OSError, BrokenCheckpoint) as error:
+        logger.warning("the checkpoint %s stays as it is: %s", saved.path, error)
+        return False
+    return True
+
+
+def _claimed_and_whole(
+    good: list[Saved], keep: Keep, broken: dict[str, str]
+) -> dict[int, list[str]]:
+    """The claims by checkpoint number; moves those that prove broken from `good` to `broken`."""
+    while True:
+        claimed = keep.kept(saved.manifest for saved in good)
+        for saved in good:
+            if saved.manifest.number in claimed and (problem := problem_of(saved)) is not None:
+                good.remove(saved)
+                broken[saved.path.name] = problem
+                break
+        else:
+            return claimed
+
+
+def module_files(saved: Saved) -> dict[str, int]:
+    """The files of modules that remain when a checkpoint is stripped, with approximate sizes.
+
+    Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
+    """
+    if not saved.manifest.holds_run:
+        return {}
+    table = table_in(saved)
+    whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
+    files = {name: sum(each.info.size for each in own.values()) for name, own in whole.items()}
+    files |= {
+        name: sums.size
+        for name, sums in saved.manifest.files.items()
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name)
+    }
+    return {name: size for name, size in files.items() if name != f"{TRAIN}{TENSORS}"}
+
+
+def strip_to_weights(saved: Saved) -> Saved:
+    """Replace a checkpoint by the weights of its modules: an export, from which no run resumes.
+
+    The new files are on the disk before the old ones go; the path and the number stay.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: Writing failed, or there are files that Camshaft did not write.
+    """
+    verify_files(saved)
+    if foreign := saved.foreign:
+        raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
+    names = module_files(saved)
+    with reading(saved.path, TREE):
+        every = tree_in(saved.path)["objects"]
+        kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
+    tensors = tensors_by_name(saved)
+    files = {
+        name: _copied(saved.path / name)
+        if name in saved.manifest.files
+        else payload_of(tensors[name.removesuffix(TENSORS)])
+        for name in names
+    }
+    files[TREE] = Payload.of(text_of({"objects": kept}).encode())
+    aside = unused_path(saved.path.parent, saved.manifest.iteration)
+    stripped = write_checkpoint(saved.path.parent, files, saved.manifest, saved)
+    drop(Saved(aside, saved.manifest))
+    return stripped
+
+
+def _copied(path: Path) -> Payload:
+    def pieces() -> Iterator[memoryview]:
+        with regular(path) as file:
+            while piece := file.read(CHUNK):
+                yield memoryview(piece)
+
+    return Payload(size_of(path), pieces)
