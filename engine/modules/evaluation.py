@@ -7,7 +7,7 @@ model by `eval()`, and those to train by `train()`, except for rounding.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -36,8 +36,8 @@ def untouched(
 ) -> Generator[None]:
     """Put modules into evaluation mode and record no gradients, then restore everything.
 
-    Restored are each module's own `training` flag and buffers, the gradient mode, and every random
-    number generator, including those inside `data` and the objects; with a buffer that was assigned
+    Restored are each module's own `training` flag and buffers, the rows of embeddings with
+    `max_norm`, the gradient mode, and every random number generator, including those inside `data` and the objects; with a buffer that was assigned
     anew, such as a longer table, also plain attributes of its module.
 
     Args:
@@ -51,6 +51,8 @@ def untouched(
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
     _kept.append(_buffers(modules))
+    # An embedding with `max_norm` scales the rows that it looks up, also without gradients.
+    put_back = [_copied(m.parameters()) for m in modules if getattr(m, "max_norm", None)]
     named = generators_in(objects) if generators is None else generators
     rng = capture_generators(data, named)
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
@@ -74,6 +76,8 @@ def untouched(
     finally:
         if (buffers := _kept.pop()) is not None:
             buffers.put_back()
+        for each in put_back:
+            each()
         for module, training in zip(modules, flags, strict=True):
             module.training = training
         if is_shared:
@@ -168,7 +172,7 @@ def evaluating(engine: Engine[Any, Any]) -> Generator[None]:
     with untouched({}, None), ExitStack() as undo:  # some round at random
         for each in found:
             before = _mode(each)
-            undo.callback(_copied(each))
+            undo.callback(_copied(_parameters(each)))
             each.eval()
             if _mode(each) != before:  # else the script has done it
                 undo.callback(each.train)
@@ -178,7 +182,7 @@ def evaluating(engine: Engine[Any, Any]) -> Generator[None]:
 def switch(engine: Engine[Any, Any], *, training: bool) -> None:
     """Let the optimizers take the other mode, and the model keep its weights."""
     for each in _with_modes(engine):
-        put_back = _copied(each)
+        put_back = _copied(_parameters(each))
         each.train() if training else each.eval()
         put_back()
 
@@ -236,11 +240,11 @@ def _mode(optimizer: Any) -> list[Any]:
     return [*flags, *(each._version for each in _parameters(optimizer))]
 
 
-def _copied(optimizer: Any) -> Callable[[], None]:
-    """Copy the weights; return a function that puts them back."""
+def _copied(weights: Iterable[Any]) -> Callable[[], None]:
+    """Copy weights; return a function that puts them back."""
     from .tensors import local
 
-    tensors = [each for each in _parameters(optimizer) if not hasattr(each, "materialize")]
+    tensors = [each for each in weights if not hasattr(each, "materialize")]
     copies = [local(each).detach().clone() for each in tensors]
 
     def put_back() -> None:

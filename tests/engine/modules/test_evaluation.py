@@ -308,3 +308,13 @@ def test_buffers_that_an_evaluation_changes_or_assigns_are_put_back(weights):
     found, expected = trained(Events.STARTED | Events.ITERATION_COMPLETED(every=3)), trained()
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.Embedding, torch.nn.EmbeddingBag])
+def test_an_embedding_that_scales_the_rows_it_looks_up_keeps_them(kind):
+    table = kind(3, 4, max_norm=0.1)
+    before = table.weight.detach().clone()
+    engine = Engine(lambda state, batch: table(batch).norm(dim=-1).max(), objects={"table": table})
+    seen = engine.evaluate([torch.tensor([[0, 1]])]).output
+    assert seen < 0.11  # it was scaled inside
+    assert torch.equal(table.weight, before)
