@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from .names import OF_PACKAGE, advice, for_users
+from .names import OF_PACKAGE, advice
 
 LINE = re.compile(r"^from (\.\S*) import (\w+) as \2$", re.MULTILINE)
 """A line of a stub that exports a name, in the form that type checkers need."""
@@ -26,7 +26,7 @@ def late(
     The stub is the one list of the package's names: type checkers read it, and so does this
     function (PEP 562 and PEP 561). Each name is imported from where the stub imports it.
 
-    With `public`, calls with wrong arguments say what to write.
+    With `public`, a name of another library says what to write.
 
     >>> get, _, names = late("camshaft")
     >>> "Engine" in names
@@ -46,7 +46,6 @@ def late(
             value = import_module(f".{name}", package)
         else:
             value = getattr(import_module(homes[name], package), name)
-            value = for_users(value) if public else value
         setattr(sys.modules[package], name, value)  # the next access finds it there
         return value
 

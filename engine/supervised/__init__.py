@@ -5,11 +5,9 @@ from .check import PRECISIONS
 from .device import Transfer, to_device, way_to
 from .factory import supervised
 from .nested import map_tensors
-from .split import OUT_OF_MEMORY
 from .step import Supervised
 
 __all__ = [
-    "OUT_OF_MEMORY",
     "PRECISIONS",
     "Output",
     "Supervised",

@@ -36,7 +36,7 @@ from .batch import (
 from .checked_means import Shapes, SumCheck
 from .loss_parts import split_loss
 from .nested import map_tensors
-from .split import Split
+from .split import in_parts
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -64,7 +64,8 @@ class Supervised:
     move: Callable[[Any], Any] | None = None
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
-    split: Split | None = None
+    split: int | None = None
+    """The most samples that go through the model at once; None for whole batches."""
     compiled: CompiledForward | None = None
     """Computes the model and the loss; None if they are not compiled."""
     takes_batch: bool = False
@@ -88,7 +89,7 @@ class Supervised:
         with update.micro_batch(state) as micro:
             if self.split is not None:  # a forward and a backward pass for each part
                 forward = partial(self.forward, self.model, None)
-                output = self.split.take(state, pair, forward, micro)
+                output = in_parts(state, pair, forward, self.split, micro)
                 micro.count(output.loss, output.weight)
             else:
                 loss, output = self.forward(self.model, metrics, pair, batch)
@@ -104,7 +105,7 @@ class Supervised:
         with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else nullcontext():
             pair = self.prepare_batch(batch)
             if self.split is not None:
-                return self.split.take(state, pair, partial(self.forward, model, None))
+                return in_parts(state, pair, partial(self.forward, model, None), self.split)
             return self.forward(model, state.metrics, pair, batch)[1]
 
     def forward(
@@ -226,8 +227,6 @@ class Supervised:
 
     def attach(self, engine: Engine[Any, Output]) -> None:
         """Look at a teacher's mode when a run starts; average the loss in evaluation."""
-        if self.split is not None and self.split.most is None:
-            engine.add(self.split)
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
         if self.compiled is not None:
