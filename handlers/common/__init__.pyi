@@ -27,7 +27,6 @@ from .plots import ConfusionMatrix as ConfusionMatrix
 from .plots import Curve as Curve
 from .plots import PRCurve as PRCurve
 from .reporting import AT_EACH_ROW as AT_EACH_ROW
-from .reporting import is_scalar as is_scalar
 from .reporting import last_iteration as last_iteration
 from .reporting import scalars as scalars
 from .reporting import warn_of_unknown as warn_of_unknown

@@ -20,21 +20,22 @@ def rates(state: State[Any, Any]) -> dict[str, Any]:
     step. Their name is `"lr"`, with several optimizers `"lr/critic"` for
     `objects["critic_optimizer"]`; with several parameter groups each has one, as in `LRSchedule`.
     """
-    objects, handlers = state.engine.objects, state.engine.handlers.values()
-    names = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
-    schedules = [each for each in handlers if isinstance(each, LRSchedule)]
-    moved, constant = dict[str, Any](), dict[str, Any]()
-    by_schedules = list[Optimizer]()
-    for schedule in schedules:
-        if schedule.object in objects:
-            optimizer = objects[schedule.object].optimizer
-            moved |= group_values(optimizer, schedule.field, schedule.written_metric)
-            by_schedules += optimizers_in(optimizer) if schedule.field == "lr" else []
-    for name, optimizer in names.items():
-        if all(optimizer is not each for each in by_schedules):
+    engine, metrics = state.engine, state.metrics
+    by_schedules, moved = list[Optimizer](), dict[str, Any]()
+    for each in engine.handlers.values():
+        if isinstance(each, LRSchedule) and each.object in engine.objects:
+            optimizer = engine.objects[each.object].optimizer
+            moved |= group_values(optimizer, each.field, each.written_metric)
+            by_schedules += optimizers_in(optimizer) if each.field == "lr" else []
+    optimizers = {name: o for name, o in engine.objects.items() if isinstance(o, Optimizer)}
+    found = dict[str, Any]()
+    for name, optimizer in optimizers.items():
+        if optimizer not in by_schedules:
             own = name.removesuffix("optimizer").rstrip("_")
-            constant |= group_values(
-                optimizer, "lr", f"lr/{own}" if own and len(names) > 1 else "lr"
-            )
-    found = {name: rate for name, rate in constant.items() if name not in state.metrics}
-    return found | {name: state.metrics.get(name, rate) for name, rate in moved.items()}
+            metric = f"lr/{own}" if own and len(optimizers) > 1 else "lr"
+            for key, rate in group_values(optimizer, "lr", metric).items():
+                if key not in metrics:
+                    found[key] = rate
+    for key, rate in moved.items():
+        found[key] = metrics.get(key, rate)
+    return found
