@@ -41,6 +41,7 @@ from .split import in_parts
 if TYPE_CHECKING:
     from ..engine import Engine
 
+AS_IS = nullcontext()
 KEPT = (Mapping, list, tuple, str, int, float, type(None))
 """What a model may return beside tensors and dataclasses, and has no graph of its own."""
 
@@ -102,7 +103,7 @@ class Supervised:
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
         # Not inference mode: a table that the model keeps for later would break the next training.
-        with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else nullcontext():
+        with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else AS_IS:
             pair = self.prepare_batch(batch)
             if self.split is not None:
                 return in_parts(state, pair, partial(self.forward, model, None), self.split)
@@ -117,15 +118,13 @@ class Supervised:
     ) -> tuple[Tensor | None, Output]:
         """The loss with its graph, and the output; the metric is the loss without its graph."""
         input, target = pair
-        loss_fn: Callable[[Any, Any], Any]
+        loss_fn: Callable[[Any, Any], Any] = self.loss_fn
         if self.takes_batch:
             if self.move is not None:
                 input, target, batch = self.move((input, target, batch))
-            loss_fn = partial(_with_batch, self.loss_fn, batch)
-        else:
-            loss_fn = self.loss_fn
-            if self.move is not None:
-                input, target = self.move((input, target))
+            loss_fn = partial(_with_batch, loss_fn, batch)
+        elif self.move is not None:
+            input, target = self.move((input, target))
         if type(input) is Tensor:
             call = partial(model, input)
         else:
@@ -140,16 +139,12 @@ class Supervised:
                 loss_fn, asked = no_loss, loss_fn
         made = None
         try:
-            if self.compiled is not None:
-                with self.autocast or nullcontext():
-                    made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
-            elif self.autocast is None:
-                made = call()
-                loss = loss_fn(made, target)
-            else:
-                with self.autocast:
+            with self.autocast or AS_IS:
+                if self.compiled is None:
                     made = call()
                     loss = loss_fn(made, target)
+                else:
+                    made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
             if asked is not None:
                 loss = self.loss_without_target(asked, made)
         except Exception as error:
@@ -187,7 +182,7 @@ class Supervised:
     def loss_without_target(self, loss_fn: Callable[[Any, Any], Any], made: Any) -> Any:
         """The loss of an output in an evaluation; None if its function needs a target."""
         try:
-            with self.autocast or nullcontext():
+            with self.autocast or AS_IS:
                 return loss_fn(made, None)
         except NEEDS_TARGET:
             return None

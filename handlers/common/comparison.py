@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from ...engine import State, ranks
 from ...engine.state import as_float
-from .losses import warn_if_not_finite
+from .reporting import warn_if_not_finite
 
 Mode = Literal["min", "max"]
 

@@ -34,45 +34,38 @@ def length_in_steps(scheduler: LRScheduler) -> int | None:
 def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     """Advice for a scheduler that is stepped after each optimizer step; None if it is right.
 
-    Only clear mistakes get advice: a scheduler that ends with the epochs or the batches of
-    the run, one that ends early in the first epoch, and one that takes the rate to almost 0.
+    Only clear mistakes get advice: a scheduler that ends with the epochs or the batches of the run,
+    and one that takes the rate to almost 0.
 
     Raises:
         ValueError: The length of the run is not known.
     """
     if isinstance(scheduler, ReduceLROnPlateau) or not falls(scheduler):
         return None
-    steps, epochs, batches = horizon.steps, horizon.epochs, horizon.limit
+    steps, epochs, length = horizon.steps, horizon.epochs, length_in_steps(scheduler)
     if steps < MANY:  # too few steps to judge
         return None
-    length, kind = length_in_steps(scheduler), type(scheduler).__name__
+    stepped = f"LRSchedule steps it after each of the {steps} optimizer steps"
+    ends = f"the {type(scheduler).__name__} is over after {length} of its steps, which"
     by_epochs = (
         "write LRSchedule(..., when=Events.EPOCH_COMPLETED) to step it after each epoch, or give "
         "its lengths in optimizer steps"
     )
-    if length is not None:
-        is_short = length <= epochs and steps >= MANY * length
-        is_shorter = length <= 2 * epochs and 2 * length <= horizon.steps_per_epoch
-        is_equal = length == epochs and steps >= 2 * length
-        if epochs > 1 and (is_short or is_shorter or is_equal):
-            return (
-                f"the {kind} is over after {length} of its steps, which is a number of epochs, and "
-                f"LRSchedule steps it after each of the {steps} optimizer steps of this run: "
-                f"{by_epochs}"
-            )
-        if length == batches and steps < length:
-            return (
-                f"the {kind} is over after {length} of its steps, which are the batches of this "
-                f"run, and LRSchedule steps it after each of the {steps} optimizer steps: give its "
-                "lengths in optimizer steps, as horizon.steps of a function of optimizer and "
-                "horizon"
-            )
     size, rest = _shrinks(scheduler, steps // 2, epochs)
     if size is not None and rest < LOST:
         return (
-            f"the {kind} multiplies the rate every {size} steps, and LRSchedule steps it after "
-            f"each of the {steps} optimizer steps of this run, so that half of them have less than "
-            f"{rest:.0e} of the rate: {by_epochs}"
+            f"the {type(scheduler).__name__} multiplies the rate every {size} steps, and {stepped} "
+            f"of this run, so that half of them have less than {rest:.0e} of the rate: {by_epochs}"
+        )
+    if length is None:
+        return None
+    is_short = length <= 2 * epochs and steps >= (2 if length == epochs else MANY) * length
+    if epochs > 1 and is_short:
+        return f"{ends} is a number of epochs, and {stepped} of this run: {by_epochs}"
+    if length == horizon.limit and steps < length:
+        return (
+            f"{ends} are the batches of this run, and {stepped}: give its lengths in optimizer "
+            "steps, as horizon.steps of a function of optimizer and horizon"
         )
     return None
 
@@ -83,20 +76,19 @@ def advice_by_epochs(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     Raises:
         ValueError: The length of the run is not known.
     """
-    length, kind = length_in_steps(scheduler), type(scheduler).__name__
-    epochs = horizon.epochs
+    length, epochs = length_in_steps(scheduler), horizon.epochs
     if length is None or length <= epochs:
         return None
     totals = [each for each in (horizon.steps, horizon.limit) if each is not None]
     is_near = any(length >= MANY * epochs and abs(length - each) * MANY <= each for each in totals)
-    if length in totals or is_near:
-        return (
-            f"the {kind} is over after {length} of its steps, which is a number of optimizer "
-            f"steps, and LRSchedule(when=Events.EPOCH_COMPLETED) steps it {epochs} times in this "
-            "run: leave when= out to step it after each optimizer step, or give its lengths in "
-            "epochs"
-        )
-    return None
+    if length not in totals and not is_near:
+        return None
+    return (
+        f"the {type(scheduler).__name__} is over after {length} of its steps, which is a number of "
+        f"optimizer steps, and LRSchedule(when=Events.EPOCH_COMPLETED) steps it {epochs} times in "
+        "this run: leave when= out to step it after each optimizer step, or give its lengths in "
+        "epochs"
+    )
 
 
 def falls(scheduler: LRScheduler) -> bool:

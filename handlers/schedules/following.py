@@ -24,7 +24,7 @@ BELOW = -1e-9
 
 
 @dataclass
-class Noted:
+class Noted(Monitored):
     """The horizon that a schedule follows, and where the epoch under way began."""
 
     horizon: dict[str, Any] = field(default_factory=dict)
@@ -62,11 +62,6 @@ class Noted:
         now = (length, steps, planned.accumulate, begun[1])
         is_as_known = now == (before.epoch_length, before.epoch_steps, before.accumulate, batches)
         return found if is_as_known else replace(found, begun=begun)
-
-
-@dataclass
-class NotedAndMonitored(Noted, Monitored):
-    """The same of a schedule that looks at a metric."""
 
 
 class Rates:
@@ -115,46 +110,32 @@ class Rates:
         self.steps = steps
 
 
+@dataclass
 class Following:
-    """The data that a schedule keeps of its run in this process; not saved."""
+    """What a schedule keeps of its run in this process; not saved."""
 
-    rates: Rates
+    rates: Rates = field(init=False)
     """Set when the run starts."""
+    count: int | None = None
+    """How often the scheduler was stepped, as it says, after the handler's latest step."""
+    built: Horizon | None = None
+    """What the function that made the schedule was given."""
+    assumed: Horizon | None = None
+    """The same, if the schedule is for the steps that follow from the batches of the run."""
+    unknown: Horizon | None = None
+    """The horizon of a run whose length is unknown until its first epoch ends."""
 
-    def __init__(self) -> None:
-        self.count: int | None = None
-        """How often the scheduler was stepped, as it says, after the handler's latest step."""
-        self.assumed: Horizon | None = None
-        """The horizon of the schedule, if its number of steps may be wrong."""
-        self.is_ready: bool = False
-        """True for a scheduler that the script has made."""
-        self.built: Horizon | None = None
-        """What the function that made the schedule was given."""
-        self.unknown: Horizon | None = None
-        """The horizon of a run whose length is unknown until its first epoch ends."""
+    def build(self, scheduler: LRScheduler, horizon: Horizon, event: EventEnum | None) -> None:
+        """Remember the horizon of a schedule that was built for it.
 
-    def suspect(
-        self,
-        scheduler: LRScheduler,
-        horizon: Horizon,
-        event: EventEnum | None,
-        *,
-        is_ready: bool = False,
-    ) -> None:
-        """Remember the horizon of a schedule, if its number of steps may be wrong.
-
-        The number follows from the batches of the run. A function that has corrected it by itself
-        made a longer schedule.
+        A function that has corrected its number of steps by itself made a longer schedule.
         """
-        if event in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED):
-            return
-        length = length_in_steps(scheduler) or 0
+        self.built, self.assumed = horizon, None
+        goes_by_steps = event not in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED)
         with suppress(ValueError):  # an unknown number is not wrong
-            if not (length if is_ready else horizon.is_asked) or horizon.steps == horizon.max_steps:
-                return
-            if length == horizon.steps or (length < horizon.steps and not is_ready):
-                self.assumed = horizon
-                self.is_ready = is_ready
+            if goes_by_steps and horizon.is_asked and horizon.steps != horizon.max_steps:
+                is_shorter = (length_in_steps(scheduler) or 0) <= horizon.steps
+                self.assumed = horizon if is_shorter else None
 
     def horizon_by_now(self, state: State[Any, Any]) -> Horizon | None:
         """The length of a run of which it was not known, after its first epoch."""
@@ -181,13 +162,8 @@ class Following:
             raise RuntimeError(
                 f"iteration {state.iteration} makes several optimizer steps, and the schedule "
                 f"{name!r} is for a run of {self.assumed.steps}, with at most one in an iteration: "
-                + (
-                    "give it the steps of the whole run, or step it once an iteration: "
-                    "LRSchedule(..., when=Events.ITERATION_COMPLETED)"
-                    if self.is_ready
-                    else "say how many steps the whole run makes, as in LRSchedule(..., "
-                    f"horizon=12 * {self.assumed.limit}) for 12 steps in each iteration"
-                )
+                "say how many steps the whole run makes, as in LRSchedule(..., "
+                f"horizon=12 * {self.assumed.limit}) for 12 steps in each iteration"
             )
 
     def compare(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
@@ -199,9 +175,9 @@ class Following:
         if abs(found - wanted) * 10 > wanted:
             logger.warning(
                 "the schedule %r is for a run of %d steps, and at the pace of the first epoch, %d "
-                "steps in %d iterations, the run makes %d: %s the steps of the whole run",
-                *(name, wanted, made, state.iteration, found),
-                "give it" if self.is_ready else f"write LRSchedule(..., horizon={found:.0f}), with",
+                "steps in %d iterations, the run makes %d: write LRSchedule(..., horizon=%.0f), "
+                "with the steps of the whole run",
+                *(name, wanted, made, state.iteration, found, found),
             )
 
 

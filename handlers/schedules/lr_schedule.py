@@ -14,8 +14,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
-from ...engine.modules import moves, plain_optimizer
-from ..common import Monitored, advance, write
+from ...engine.modules import moves, optimizers_in, plain_optimizer
+from ..common import advance, group_values, write
 from .build import (
     Given,
     Make,
@@ -30,14 +30,7 @@ from .build import (
     wants_horizon,
 )
 from .clocks import advice_by_epochs, advice_by_steps
-from .following import (
-    Following,
-    Noted,
-    NotedAndMonitored,
-    Rates,
-    count_of,
-    refuse_beside,
-)
+from .following import Following, Noted, Rates, count_of, refuse_beside
 from .horizon import Horizon, horizon_of, update_of
 from .scheduled import ByUpdates, Scheduled
 
@@ -146,10 +139,7 @@ class LRSchedule:
             return
         if before is not None and self._beside(state, optimizer)[0] is self:
             self._reset(optimizer)  # another run of this engine has moved it
-        made = state.engine.objects[self.object] = self._make(optimizer, horizon)
-        following = state.recall(self, Following, saved=False)
-        following.built = horizon
-        following.suspect(made, horizon, self._event)
+        self._build(state, optimizer, horizon)
 
     def note(self, state: State[Any, Any]) -> None:
         """Save the horizon that the schedule was built for; look at what moves the same rates."""
@@ -159,7 +149,7 @@ class LRSchedule:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
         horizon = self._by_now(state, scheduler.optimizer)
         if self._ready is None:
-            state.recall(self, self._memory).horizon = asdict(horizon)
+            state.recall(self, Noted).horizon = asdict(horizon)
             if state.iteration > 0:
                 self._correct(state, horizon)
         beside = self._beside(state, scheduler.optimizer)
@@ -171,14 +161,12 @@ class LRSchedule:
             following.rates = Rates(state, self._clock(state, scheduler.optimizer), names)
         else:
             following.rates = state.recall(first, Following, saved=False).rates
-        if self._ready is not None:
-            following.suspect(scheduler, horizon, self._event, is_ready=True)
         if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
 
     def follow(self, state: State[Any, Any]) -> None:
         """Let the schedule end with the run, where an epoch had other batches than was known."""
-        noted, optimizer = state.recall(self, self._memory), self._of(state).optimizer
+        noted, optimizer = state.recall(self, Noted), self._of(state).optimizer
         horizon, said = self._by_now(state, optimizer), noted.said
         noted.began = noted.begun(state, self._made(state, optimizer))
         noted.horizon, noted.said = asdict(horizon), state.epoch_length
@@ -312,8 +300,7 @@ class LRSchedule:
         planned = self._look_ahead(state, optimizer)
         if self._ready is not None:
             return planned
-        noted = state.recall(self, self._memory)
-        return noted.by_now(state, planned, self._made(state, optimizer))
+        return state.recall(self, Noted).by_now(state, planned, self._made(state, optimizer))
 
     def _correct(self, state: State[Any, Any], horizon: Horizon) -> bool:
         """Let the schedule end where the run does, if it was made for another end."""
@@ -336,20 +323,13 @@ class LRSchedule:
     def _rebuild(self, state: State[Any, Any], before: LRScheduler, horizon: Horizon) -> None:
         """Make the schedule anew for another horizon, and go to where it is."""
         self._reset(before.optimizer)
-        made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
-        advance(made, before.state_dict())
-        state.recall(self, Following, saved=False).built = horizon
+        advance(self._build(state, before.optimizer, horizon), before.state_dict())
 
     def _reset(self, optimizer: Optimizer) -> None:
         """Set the groups back to the values that they had before a schedule moved them."""
         for group in optimizer.param_groups:
             if f"initial_{self.field}" in group:
                 write(group, self.field, group[f"initial_{self.field}"])
-
-    @property
-    def _memory(self) -> type[Noted]:
-        """The saved memory of a schedule that is built when the run starts."""
-        return Noted if self.metric is None else NotedAndMonitored
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
@@ -358,9 +338,11 @@ class LRSchedule:
         scheduler: LRScheduler = state.engine.objects[self.object]
         return scheduler
 
-    def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
+    def _build(self, state: State[Any, Any], optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
         check_scheduler(made, self.metric, self.field)
+        state.engine.objects[self.object] = made
+        state.recall(self, Following, saved=False).build(made, horizon, self._event)
         return made
 
     def _carry_on(self, state: State[Any, Any], before: LRScheduler | None) -> None:
@@ -372,7 +354,7 @@ class LRSchedule:
                 "resume from a checkpoint"
             )
         horizon = self._by_now(state, before.optimizer)
-        changed = _changes(state.recall(self, self._memory).horizon, asdict(horizon))
+        changed = _changes(state.recall(self, Noted).horizon, asdict(horizon))
         if not changed or not wants_horizon(self.scheduler):
             return
         beside = self._beside(state, before.optimizer)
@@ -390,8 +372,8 @@ class LRSchedule:
         """The metric; None if it was not written since the last look."""
         if self.metric is None:
             return None
-        monitored = state.recall(self, Monitored if self._ready is not None else NotedAndMonitored)
-        return monitored.new_value(state, self.metric, allow_stale=self.allow_stale)
+        noted = state.recall(self, Noted)
+        return noted.new_value(state, self.metric, allow_stale=self.allow_stale)
 
 
 def _object(name: str) -> str:
@@ -402,3 +384,32 @@ def _object(name: str) -> str:
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
     names = [key for key in old if key != "begun" and old[key] != new[key]]
     return ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in names)
+
+
+def rates(state: State[Any, Any]) -> dict[str, Any]:
+    """The rates that rows of this moment have, whether or not they were measured in it.
+
+    A rate that a schedule moves is the metric that it has written, or before the first step what
+    the optimizer has. The others are read where rows are written, so that they cost nothing at a
+    step. Their name is `"lr"`, with several optimizers `"lr/critic"` for
+    `objects["critic_optimizer"]`; with several parameter groups each has one, as in `LRSchedule`.
+    """
+    engine, metrics = state.engine, state.metrics
+    by_schedules, moved = list[Optimizer](), dict[str, Any]()
+    for each in engine.handlers.values():
+        if isinstance(each, LRSchedule) and each.object in engine.objects:
+            optimizer = engine.objects[each.object].optimizer
+            moved |= group_values(optimizer, each.field, each.written_metric)
+            by_schedules += optimizers_in(optimizer) if each.field == "lr" else []
+    optimizers = {name: o for name, o in engine.objects.items() if isinstance(o, Optimizer)}
+    found = dict[str, Any]()
+    for name, optimizer in optimizers.items():
+        if optimizer not in by_schedules:
+            own = name.removesuffix("optimizer").rstrip("_")
+            metric = f"lr/{own}" if own and len(optimizers) > 1 else "lr"
+            for key, rate in group_values(optimizer, "lr", metric).items():
+                if key not in metrics:
+                    found[key] = rate
+    for key, rate in moved.items():
+        found[key] = metrics.get(key, rate)
+    return found
