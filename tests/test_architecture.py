@@ -21,7 +21,7 @@ IGNITE = "__init__ description engine feed from_ignite front memory run supervis
 BRIDGE = [f"{BRIDGES}ignite/{name}.py" for name in IGNITE.split()]
 ONE_FILE_KNOWS = {
     "blinker": ["engine/signals/signals.py"],
-    "ignite": sorted([*BRIDGE, "engine/ranks/launchers.py"]),
+    "ignite": sorted([*BRIDGE, "engine/ranks/process_group.py"]),
     "rich": ["engine/inspection/describe.py"],
     "plotly": ["handlers/report/page.py"],
     "jinja2": ["handlers/report/page.py"],

@@ -32,8 +32,8 @@ from .opening import refuse_odd_directory as refuse_odd_directory
 from .opening import refuse_removed as refuse_removed
 from .opening import regular as regular
 from .opening import size_of as size_of
-from .printing import printable as printable
-from .printing import printable_lines as printable_lines
-from .printing import safe_name as safe_name
+from .printable import printable as printable
+from .printable import printable_lines as printable_lines
+from .printable import safe_name as safe_name
 from .strict_json import text_of as text_of
 from .strict_json import tree_of as tree_of

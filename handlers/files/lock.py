@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from .opening import opened, refuse_odd
-from .printing import printable
+from .printable import printable
 
 try:
     import fcntl

@@ -12,7 +12,7 @@ from torch.nn import Module, Parameter
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, few
 from ...engine.modules import unwrap
 from ..common import module_of
-from .groups import Pattern, group_name, matches, spelled
+from .parameter_groups import Pattern, group_name, matches, spelled
 
 
 @dataclass(frozen=True, eq=False)

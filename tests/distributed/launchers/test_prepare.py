@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from camshaft import ranks
-from camshaft.engine.ranks.prepared import device_of
+from camshaft.engine.ranks.prepare import device_of
 from camshaft.handlers import checkpoints
 
 SCRIPT = Path(__file__).with_name("train_anywhere.py")

@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import DistBackendError, HashStore
 
 from camshaft.engine.ranks.failure import AnotherRankError, is_loss
-from camshaft.engine.ranks.launchers import store_of_attempt
+from camshaft.engine.ranks.process_group import store_of_attempt
 
 HOST = socket.gethostname()
 SECONDS = timedelta(seconds=20)

@@ -20,7 +20,7 @@ from camshaft.handlers import (
     norms_and_biases,
     parameter_groups,
 )
-from camshaft.handlers.fine_tuning.groups import group_name, matches
+from camshaft.handlers.fine_tuning.parameter_groups import group_name, matches
 from camshaft.handlers.schedules import linear
 
 torch.manual_seed(0)

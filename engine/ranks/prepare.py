@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from .communication import most, share
 from .groups import is_distributed, local_rank, world_size
-from .launchers import join_ranks
+from .process_group import join_ranks
 
 if TYPE_CHECKING:
     import torch
