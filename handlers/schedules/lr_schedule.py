@@ -215,10 +215,8 @@ class LRSchedule:
         taken = {each.object for each in others}
         taken |= {name for name, each in engine.objects.items() if each is not self._ready}
         if self.object in taken:
-            stem = self.name.removesuffix("_scheduler")
-            free = next(
-                name for name in map(f"{stem}_{{}}".format, count(2)) if _object(name) not in taken
-            )
+            numbered = map(f"{self.name.removesuffix('_scheduler')}_{{}}".format, count(2))
+            free = next(name for name in numbered if _object(name) not in taken)
             raise ValueError(
                 f"the engine has an object {self.object!r} already; give this schedule another "
                 f"name: LRSchedule(..., name={free!r})"
@@ -237,11 +235,7 @@ class LRSchedule:
         return found
 
     def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:
-        """Warn of a scheduler whose lengths are on another clock than the one that steps it.
-
-        Returns:
-            False if the length of the run is not known, so that nothing can be said.
-        """
+        """Warn of a scheduler on another clock than its lengths; False if the run's is unknown."""
         advice = None
         try:
             if self._event is Events.EPOCH_COMPLETED:
@@ -272,8 +266,8 @@ class LRSchedule:
         event = self._event
         return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
 
-    def _look_ahead(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
-        """The horizon of the run in steps of this optimizer.
+    def _by_now(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
+        """The horizon of the run in steps of this optimizer, by what it has made.
 
         Raises:
             ValueError: The steps of another optimizer would step the schedule. A ready-made
@@ -287,20 +281,16 @@ class LRSchedule:
                 f"the steps of this optimizer are announced by {event!r}, and the schedule goes "
                 f"by {self._trigger!r}: pass LRSchedule(..., when={event!r})"
             )
-        return horizon_of(state, optimizer, self.horizon)
+        planned = horizon_of(state, optimizer, self.horizon)
+        if self._ready is not None:
+            return planned
+        return state.recall(self, Noted).by_now(state, planned, self._made(state, optimizer))
 
     def _made(self, state: State[Any, Any], optimizer: Optimizer) -> int:
         """The steps that this optimizer has made, and those that were skipped, which count too."""
         if (event := self._clock(state, optimizer)) is not Events.STEP_COMPLETED:
             return state.counts[event]
         return state.step + state.counts[Events.STEP_SKIPPED]
-
-    def _by_now(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
-        """The horizon of the run in steps of this optimizer, by what it has made."""
-        planned = self._look_ahead(state, optimizer)
-        if self._ready is not None:
-            return planned
-        return state.recall(self, Noted).by_now(state, planned, self._made(state, optimizer))
 
     def _correct(self, state: State[Any, Any], horizon: Horizon) -> bool:
         """Let the schedule end where the run does, if it was made for another end."""
@@ -333,10 +323,7 @@ class LRSchedule:
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
-        if self._ready is not None:
-            return self._ready
-        scheduler: LRScheduler = state.engine.objects[self.object]
-        return scheduler
+        return state.engine.objects[self.object]  # type: ignore[no-any-return]
 
     def _build(self, state: State[Any, Any], optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
@@ -372,8 +359,8 @@ class LRSchedule:
         """The metric; None if it was not written since the last look."""
         if self.metric is None:
             return None
-        noted = state.recall(self, Noted)
-        return noted.new_value(state, self.metric, allow_stale=self.allow_stale)
+        monitored = state.recall(self, Noted)
+        return monitored.new_value(state, self.metric, allow_stale=self.allow_stale)
 
 
 def _object(name: str) -> str:
