@@ -139,12 +139,16 @@ class Supervised:
                 loss_fn, asked = no_loss, loss_fn
         made = None
         try:
-            with self.autocast or AS_IS:
-                if self.compiled is None:
+            if self.compiled is not None:
+                with self.autocast or AS_IS:
+                    made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
+            elif self.autocast is None:  # an empty context would cost a step two calls
+                made = call()
+                loss = loss_fn(made, target)
+            else:
+                with self.autocast:
                     made = call()
                     loss = loss_fn(made, target)
-                else:
-                    made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
             if asked is not None:
                 loss = self.loss_without_target(asked, made)
         except Exception as error:

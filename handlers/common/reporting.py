@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import logging
 import math
-import re
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Real
@@ -15,9 +13,8 @@ from torch import Tensor
 
 from ...engine import Events, State
 from ...engine.checks import warn
-from ...engine.state import as_float, under_way
-
-logger: logging.Logger = logging.getLogger("camshaft")
+from ...engine.state import as_float
+from .comparison import warn_if_not_finite
 
 AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
 """When loggers write a row by default: not at each iteration, but where a row is worth it."""
@@ -47,30 +44,6 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     if not all(map(math.isfinite, numbers.values())):
         warn_if_not_finite(numbers)
     return numbers
-
-
-def warn_if_not_finite(numbers: Mapping[str, float]) -> None:
-    """Warn of the first loss among these numbers that is not finite; once in a run under way.
-
-    A metric is a loss by its name. A handler of BACKWARD_COMPLETED judges the steps itself.
-    """
-    bad = [name for name, each in numbers.items() if not math.isfinite(each) and _is_loss(name)]
-    state = under_way.get() if bad else None
-    if state is None or not state.training or state.control.has_told_non_finite:
-        return
-    if not state.engine.has_handlers(Events.BACKWARD_COMPLETED):
-        state.control.has_told_non_finite = True
-        logger.warning(
-            "the metric %r is %s in iteration %d, and no handler keeps such steps from the "
-            "weights: NonFiniteGuard() ends the run at the first one, before the weights change, "
-            "and NonFiniteGuard('skip') leaves it out",
-            *(bad[0], numbers[bad[0]], state.iteration),
-        )
-
-
-def _is_loss(name: object) -> bool:
-    words = set(re.split(r"[^a-z]+", str(name).lower()))
-    return "loss" in words and words.isdisjoint({"best", "lowest", "min"})  # may begin at infinity
 
 
 def warn_of_unknown(

@@ -323,7 +323,7 @@ class LRSchedule:
 
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
-        return state.engine.objects[self.object]  # type: ignore[no-any-return]
+        return self._ready or state.engine.objects[self.object]
 
     def _build(self, state: State[Any, Any], optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
