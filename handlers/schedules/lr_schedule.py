@@ -29,8 +29,15 @@ from .build import (
     units,
     wants_horizon,
 )
-from .clocks import advice_by_epochs, advice_by_steps
-from .following import Following, Noted, Rates, count_of, refuse_beside
+from .following import (
+    Following,
+    Noted,
+    Rates,
+    advice_by_epochs,
+    advice_by_steps,
+    count_of,
+    refuse_beside,
+)
 from .horizon import Horizon, horizon_of, update_of
 from .scheduled import ByUpdates, Scheduled
 
