@@ -35,8 +35,10 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
             if value.ndim == 0 and not value.is_complex():
                 numbers[name] = 0.0  # its place among the others, until the copy is there
                 by_device.setdefault(value.device, {})[name] = value.detach()
-        elif isinstance(value, Real):
-            numbers[name] = value if type(value) is float else as_float(value)
+        elif type(value) is float:
+            numbers[name] = value
+        elif isinstance(value, Real):  # NumPy's float64 is a float too
+            numbers[name] = as_float(value)
     for device, tensors in by_device.items():
         widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
         stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
