@@ -11,7 +11,7 @@ from torch import nn
 
 import camshaft
 from camshaft import Engine, Events, Update, handlers, supervised
-from camshaft.handlers import EMA, Checkpoint, Validate
+from camshaft.handlers import EMA, Checkpoint, Validate, schedules
 
 MODEL = nn.Linear(2, 1)
 OPTIMIZER = torch.optim.SGD(MODEL.parameters(), lr=0.1)
@@ -122,7 +122,7 @@ def by_position(function):
     return [each.name for each in parameters if each.kind in kinds]
 
 
-@pytest.mark.parametrize("room", [camshaft, handlers, handlers.schedules])
+@pytest.mark.parametrize("room", [camshaft, handlers, schedules])
 def test_all_arguments_after_the_first_go_by_name(room):
     public = {name: getattr(room, name) for name in room.__all__}
     several = {
