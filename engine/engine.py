@@ -24,7 +24,7 @@ from .data import Along, Feed, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop
 from .moments import Moments
-from .names import OF_ENGINES, taught, unknown
+from .names import OF_ENGINES, unknown
 from .signals import (
     Attached,
     Process,
@@ -125,7 +125,6 @@ class Engine(Generic[Batch, Output]):
                 return object.__getattribute__(self, name)
             raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
 
-    @taught
     def add(self, *handlers: Handler) -> Self:
         """Attach handlers, in this order; return the engine.
 
@@ -149,7 +148,6 @@ class Engine(Generic[Batch, Output]):
                     )
         return self
 
-    @taught
     def on(
         self, when: EventEnum | Trigger, *, stage: Stage = Stage.ACT
     ) -> Callable[
@@ -213,7 +211,6 @@ class Engine(Generic[Batch, Output]):
                 return each
         return None
 
-    @taught
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:
         """Detach `function` from all events."""
         for signal in self.signals.values():
@@ -305,7 +302,6 @@ class Engine(Generic[Batch, Output]):
                 bare.signals[event].connect(each)
         return bare
 
-    @taught
     def run(
         self,
         data: Iterable[Batch],
@@ -382,7 +378,6 @@ class Engine(Generic[Batch, Output]):
         feed = Feed(data, state, limit, repeats=repeats, in_step=in_step)
         return Loop(self, self.process, Moments(self.signals), state, feed).run()
 
-    @taught
     def evaluate(
         self,
         data: Iterable[Batch],
@@ -474,7 +469,6 @@ class Engine(Generic[Batch, Output]):
         """The picture of `describe`, for notebooks."""
         return self.describe().svg()
 
-    @taught
     def simulate(
         self,
         *,

@@ -9,7 +9,7 @@ from enum import Enum, EnumType, IntEnum
 from operator import index
 from typing import TYPE_CHECKING, Any, Self
 
-from .names import OF_EVENTS, taught, unknown
+from .names import OF_EVENTS, unknown
 
 Predicate = Callable[[Any], bool]
 """A condition on the state of a run. `State` is typed as `Any`: this file must not import it."""
@@ -65,7 +65,6 @@ class EventEnum(Enum, metaclass=EventType):
     else:
         __hash__ = object.__hash__
 
-    @taught
     def __call__(
         self,
         *,

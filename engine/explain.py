@@ -16,7 +16,7 @@ ROOMS = (str(ROOT / "engine"), str(ROOT / "handlers"), "<string>")  # a dataclas
 """The beginnings of the package's file paths."""
 LESS_MEMORY = (
     "The same step takes less memory with parts of a batch at a time, supervised(..., "
-    'split="auto") or smaller batches and accumulate=; with checkpoint_activations(model, ...); '
+    "split=8) or smaller batches and accumulate=; with checkpoint_activations(model, ...); "
     'or with precision="bf16". MemorySnapshot(directory) records what is in memory.'
 )
 OF_A_WORKER = re.compile(r"DataLoader worker \(pid.*(signal: Killed|exited unexpectedly)")

@@ -10,12 +10,24 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from .names import OF_PACKAGE, advice, for_users
+from .names import OF_PACKAGE, advice
 
 LINE = re.compile(r"^from (\.\S*) import (\w+) as \2$", re.MULTILINE)
 """A line of a stub that exports a name, in the form that type checkers need."""
+
+
+class Late(ModuleType):
+    """A package whose exports stay what they are where one of its files has the same name."""
+
+    exported: dict[str, str]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute, unless this is the import of a file that has the name of an export."""
+        if not isinstance(value, ModuleType) or self.exported.get(name, ".") == ".":
+            super().__setattr__(name, value)
 
 
 def late(
@@ -26,7 +38,7 @@ def late(
     The stub is the one list of the package's names: type checkers read it, and so does this
     function (PEP 562 and PEP 561). Each name is imported from where the stub imports it.
 
-    With `public`, calls with wrong arguments say what to write.
+    With `public`, a name of another library says what to write.
 
     >>> get, _, names = late("camshaft")
     >>> "Engine" in names
@@ -38,6 +50,9 @@ def late(
     # Not by ast, whose many objects start Python's garbage collector during the import.
     homes = {name: home for home, name in LINE.findall(stub.read_text(encoding="utf-8"))}
 
+    module: Any = sys.modules[package]
+    module.exported, module.__class__ = homes, Late
+
     def get(name: str) -> Any:
         if name not in homes:
             meant = advice(name, homes, OF_PACKAGE) if public else ""
@@ -46,8 +61,7 @@ def late(
             value = import_module(f".{name}", package)
         else:
             value = getattr(import_module(homes[name], package), name)
-            value = for_users(value) if public else value
-        setattr(sys.modules[package], name, value)  # the next access finds it there
+        setattr(module, name, value)  # the next access finds it there
         return value
 
     def names() -> list[str]:

@@ -45,10 +45,10 @@ ONE_FILE_KNOWS = {
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
     "pytorch_lightning": [],
-    "tensorboardX": ["handlers/loggers/event_file.py"],
+    "tensorboardX": ["handlers/loggers/tensorboard.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/tools/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
-    "pynvml": [],  # handlers/measurements/energy.py imports it by name
+    "pynvml": [],  # handlers/measurements/system_use.py imports it by name
     "safetensors": ["handlers/checkpoint/format/tensors.py"],
     "torchmetrics": [],  # metrics are known by what they do
 }

@@ -8,8 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import camshaft
-from camshaft import supervised
-from camshaft.handlers import ClipGradNorm, LRSchedule
+from camshaft import Events, supervised
+from camshaft.handlers import ClipGradNorm, JSONLines, LRSchedule
 
 PACKAGE = str(Path(camshaft.__file__).parent)
 BATCHES = 100
@@ -38,13 +38,13 @@ class Walks:
             self._calls.append(file)
 
 
-def walks():
+def walks(*handlers):
     """The files of the calls of each batch, in windows of two, with clipping and a schedule."""
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     engine = supervised(model, optimizer, cross_entropy, accumulate=2)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 / (step + 1))
-    engine.add(ClipGradNorm(1.0), LRSchedule(schedule))
+    engine.add(ClipGradNorm(1.0), LRSchedule(schedule), *handlers)
     data = Walks((torch.randn(8, 4), torch.randint(0, 2, (8,))))
     previous = sys.getprofile()
     gc.disable()  # what a collection calls is nobody's doing here
@@ -63,3 +63,9 @@ def test_a_micro_batch_passes_few_files_and_calls():
     assert len(without_a_step) <= 13
     assert 20 < len(with_a_step) <= 45
     assert len(set(with_a_step)) <= 12
+
+
+def test_a_row_of_a_log_takes_few_calls(tmp_path):
+    log = JSONLines(tmp_path / "rows.jsonl", when=Events.ITERATION_COMPLETED)
+    without_rows, with_rows = (each[LATER + 2] for each in (walks(), walks(log)))
+    assert 20 < len(with_rows) - len(without_rows) <= 40

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 from ..events import Stage
 from .diagram import draw
-from .handler_rows import HandlerRow, RunRows
-from .life import INSIDE, Place, life
+from .handler_rows import INSIDE, HandlerRow, Place, RunRows, life
 
 COLOURS = {Stage.MEASURE: "cyan", Stage.ACT: "yellow", Stage.REPORT: "magenta"}
 OWN = "▸"

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from ..events import EventEnum, Events
-from .handler_rows import HandlerRow, RunRows
-from .life import INSIDE, Place, life
+from .handler_rows import INSIDE, HandlerRow, Place, RunRows, life
 
 REMARKS: dict[EventEnum, str] = {
     Events.STEP_SKIPPED: "instead of a step that is no good",

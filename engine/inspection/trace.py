@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Iterable
+from collections.abc import Collection, Generator
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -43,12 +43,6 @@ class Call(NamedTuple):
         known = self.event.clock in ("epochs", "iterations")
         return f"{self.event!r}" if known else f"{self.event!r} {self.number}"
 
-    @property
-    def cells(self) -> tuple[object, ...]:
-        """The kind of run, its clocks, the moment and the handler."""
-        kind = f"{'· ' * self.depth}{'training' if self.training else 'evaluation'}"
-        return kind, self.epoch, self.iteration, self.moment, self.handler
-
     def __str__(self) -> str:
         return f"{self.place}: {self.moment} {self.handler}"
 
@@ -79,21 +73,14 @@ class Trace(list[Call]):
         return "\n".join(lines) or "no calls"
 
     def _repr_html_(self) -> str:
-        """What notebooks show: a table, one line a call; of a long trace its beginning."""
-        heads = ("run", "epoch", "iteration", "event", "handler")
-        shown = [call.cells for call in self[:MOST_SHOWN]]
-        rows = [_row("th", heads), *(_row("td", cells) for cells in shown)]
-        more = len(self) - len(shown)
-        rest = f"<p>and {more} more calls: print it to see all of them</p>" if more else ""
-        return f"<table>{''.join(rows)}</table>{rest}" if shown else "<p>no calls</p>"
+        """What notebooks show: the text; of a long trace its beginning."""
+        more = len(self) - MOST_SHOWN
+        rest = f"\nand {more} more calls: print it to see all of them" if more > 0 else ""
+        return f"<pre>{escape(f'{Trace(self[:MOST_SHOWN])}{rest}')}</pre>"
 
 
 MOST_SHOWN = 500
 """The most calls of a trace that a notebook shows."""
-
-
-def _row(tag: str, cells: Iterable[object]) -> str:
-    return f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
 
 
 @contextmanager

@@ -37,8 +37,9 @@ def untouched(
     """Put modules into evaluation mode and record no gradients, then restore everything.
 
     Restored are each module's own `training` flag and buffers, the rows of embeddings with
-    `max_norm`, the gradient mode, and every random number generator, including those inside `data` and the objects; with a buffer that was assigned
-    anew, such as a longer table, also plain attributes of its module.
+    `max_norm`, the gradient mode, and every random number generator, including those inside `data`
+    and the objects; with a buffer that was assigned anew, such as a longer table, also plain
+    attributes of its module.
 
     Args:
         objects: The engine's objects, which are or hold modules.

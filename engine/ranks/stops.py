@@ -7,14 +7,17 @@ about once a second.
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
+from pathlib import Path
 from threading import Event, Thread, get_ident
+from typing import Any
 
 from .groups import default_store, rank, world_size
 from .letters import wait_for
-from .lost_host import limit_calls_of_store
 from .stacks import answer
 
 PLACE = "camshaft/stops"
@@ -23,6 +26,9 @@ LONGEST = 5.0
 PERIOD, PER_SECOND = 1.0, 1000
 """Seconds between two looks of a thread, and the most looks per second of all ranks together."""
 
+SOCKETS = Path("/proc/self/fd")
+INTERNET = (socket.AF_INET, socket.AF_INET6)
+TRIES = 4
 _numbers = count()
 """Numbers of this process's runs: the same on all ranks, since ranks begin runs together."""
 
@@ -93,3 +99,32 @@ def _unlike(asked: str, others: str) -> RuntimeError:
         'iteration: if ranks.any_rank(flag): state.stop("why"). To stop at the end of an epoch, '
         "one rank is enough"
     )
+
+
+def limit_calls_of_store() -> None:
+    """Let a call of the store fail once its host was silent for the timeout of the group.
+
+    torch gives no limit to a single call. If the store's host loses its power or its network, a
+    call waits for as long as the system sends again, a quarter of an hour or for ever. A host whose
+    processes hang still answers. Only Linux tells a process its sockets.
+    """
+    store = default_store()
+    while (inner := getattr(store, "underlying_store", None)) is not None:
+        store = inner
+    port, limit = getattr(store, "port", None), store.timeout.total_seconds()
+    for each in SOCKETS.iterdir() if port and SOCKETS.is_dir() else ():
+        with suppress(OSError):  # it is closed by now, or not connected
+            if os.readlink(each).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(each.name))) as own:
+                    if own.family in INTERNET and own.getpeername()[1] == port:
+                        _limit(own, limit)
+
+
+def _limit(own: Any, seconds: float) -> None:
+    """Give up what nobody acknowledges; ask a silent host from time to time whether it is there."""
+    pause = max(1, int(seconds / TRIES))
+    own.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, pause)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, pause)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, TRIES)
+    own.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))

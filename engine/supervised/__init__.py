@@ -1,23 +1,5 @@
 """The engine of the usual case: a model, an optimizer and a loss function."""
 
-from ..outputs import Output, count_next_tokens, count_tokens
-from .check import PRECISIONS
-from .device import Transfer, to_device, way_to
-from .factory import supervised
-from .nested import map_tensors
-from .split import OUT_OF_MEMORY
-from .step import Supervised
+from ..late import late
 
-__all__ = [
-    "OUT_OF_MEMORY",
-    "PRECISIONS",
-    "Output",
-    "Supervised",
-    "Transfer",
-    "count_next_tokens",
-    "count_tokens",
-    "map_tensors",
-    "supervised",
-    "to_device",
-    "way_to",
-]
+__getattr__, __dir__, __all__ = late(__name__)

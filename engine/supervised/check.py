@@ -127,9 +127,7 @@ def check_compile(
     return options
 
 
-def check_update(
-    update: Update, model: Module, accumulate: int, precision: str, split: int | str | None
-) -> None:
+def check_update(update: Update, model: Module, accumulate: int, precision: str) -> None:
     """Refuse arguments that contradict a ready-made `Update`."""
     if accumulate != 1:
         raise ValueError(
@@ -143,22 +141,15 @@ def check_update(
         )
     if precision != "fp16" and update.scaler is not None:
         raise ValueError(f"a scaler is for precision='fp16'; precision is {precision!r}")
-    if parallel_of(model) is None:
-        return
-    if update.model is None:
+    if parallel_of(model) is not None and update.model is None:
         raise ValueError(
             "the model averages gradients over ranks, and the Update that was given does not know "
             "it: Update(optimizer, model=model)"
         )
-    if split == "auto" and not update.averages_at_close:
-        raise ValueError(
-            "split='auto' may cut a batch into more parts on one rank than on another: "
-            "Update(optimizer, model=model, sync='close')"
-        )
 
 
 def check_sharded_options(
-    model: Module, optimizer: Optimizer | Update | None, precision: str, split: int | str | None
+    model: Module, optimizer: Optimizer | Update | None, precision: str, split: int | None
 ) -> None:
     """Refuse arguments that would hang or train wrongly on a model split by `fully_shard`.
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 from ..compiling import Compile, CompiledForward, explained, replays
 from ..engine import Engine
 from ..means import Weight
-from ..modules import parallel_of, unwrap
+from ..modules import unwrap
 from ..outputs import Output
 from ..update import Given, Optimizers, Update, one_of
 from .batch import own_loss, pair_of, with_labels
@@ -20,7 +20,7 @@ from .check import PRECISIONS, check, check_compile, check_sharded_options, chec
 from .checked_means import SumCheck, is_a_sum
 from .device import Transfer, way_to
 from .loss_parts import Loss, takes_batch
-from .split import Split
+from .split import check_split
 from .step import Supervised
 
 
@@ -34,7 +34,7 @@ def supervised(
     precision: str = "fp32",
     device: torch.device | str | Transfer | None = None,
     prepare_batch: Callable[[Any], tuple[Any, Any]] | None = None,
-    split: int | str | None = None,
+    split: int | None = None,
     compile: Compile = False,
 ) -> Engine[Any, Output]:
     """Build the engine that trains `model` on pairs of input and target, and evaluates it.
@@ -78,8 +78,7 @@ def supervised(
             the device afterwards, as by `to_device`. None in the place of the target means that
             there is none.
         split: The most samples of a batch that are at once on the device: a larger batch goes
-            through the model in parts, which make one step of the same mean. `"auto"` halves the
-            parts whenever memory runs out; ranks then average gradients by `sync="close"`.
+            through the model in parts, which make one step of the same mean.
         compile: True to compile the forward pass with the loss, the backward pass, clipping and
             the optimizer's step by `torch.compile`; or the arguments for it,
             `{"mode": "max-autotune"}`. Each size of a batch is compiled by itself.
@@ -116,18 +115,18 @@ def supervised(
             )
     elif isinstance(optimizer, Update):
         update = optimizer
-        check_update(update, model, accumulate, precision, split)
+        check_update(update, model, accumulate, precision)
     else:
         update = Update(
             optimizer,
             model=model,
             accumulate=accumulate,
             scaler=torch.amp.GradScaler(place.type) if precision == "fp16" else None,
-            sync="close" if split == "auto" and parallel_of(model) is not None else "last",
             compile=compile,
         )
     if update is not None and update.compiled is not None and options is not None:
         update.compiled.is_replayed |= replays(options)  # the forward pass is a part of its step
+    check_split(split, update)
     own = own_loss if loss_fn is None else loss_fn
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:
@@ -146,7 +145,7 @@ def supervised(
         sums=None if is_sum or weight is not None or is_given_batch else SumCheck(own),
         move=way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
-        split=None if split is None else Split.of(split, update),
+        split=split,
         compiled=None if options is None else CompiledForward(options),
         takes_batch=is_given_batch,
     )

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..outputs import Output
-from ..state import State, capture_generators, restore_generators
+from ..state import State
 from ..update import MicroBatch, Update
 from .loss_parts import joined_parts
 from .nested import map_tensors, tensors_of
-
-if TYPE_CHECKING:
-    from ..engine import Engine
-
-logger: logging.Logger = logging.getLogger("camshaft")
-OUT_OF_MEMORY = torch.cuda.OutOfMemoryError  # of every device: torch.OutOfMemoryError since 2.5
-
 
 Forward = Callable[[tuple[Any, Any]], tuple[Tensor | None, Output]]
 """Computes, from a pair of input and target, the loss for the backward pass and the output.
@@ -32,80 +23,36 @@ The loss is the mean in the output; or a sum, if the output has a weight.
 """
 
 
-@dataclass
-class Largest:
-    """The most samples that fit on the device at once; None while every batch did."""
+def check_split(most: object, update: Update | None) -> None:
+    """Refuse a size of parts that is no number of samples, or that the optimizer cannot go by.
 
-    training: int | None = None
-    evaluation: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Split:
-    """Takes batches through the model in parts of at most `most` samples."""
-
-    most: int | None
-    """None to halve the parts whenever memory runs out."""
-
-    @classmethod
-    def of(cls, most: int | str, update: Update | None) -> Split:
-        """The split into parts of at most so many samples, or of `"auto"`."""
-        if most == "auto":
-            number = None
-        elif isinstance(most, int) and not isinstance(most, bool) and most > 0:
-            number = most
-        else:
-            raise ValueError(f"split={most!r}: needs a number of samples, from 1, or 'auto'")
-        if update is not None and update.needs_closure:
-            raise ValueError(
-                f"split= does not go with {type(update.optimizer).__name__}, which evaluates a "
-                "batch several times; make the batches smaller and accumulate= more of them"
-            )
-        return cls(number)
-
-    def attach(self, engine: Engine[Any, Any]) -> None:
-        """No events; attached only so that `state.recall` has a name for it."""
-
-    def take(
-        self,
-        state: State[Any, Any],
-        pair: tuple[Any, Any],
-        forward: Forward,
-        micro: MicroBatch | None = None,
-    ) -> Output:
-        """The output of a whole batch; in training, its gradients are added to the micro-batch."""
-        take = partial(_in_parts, state, pair, forward, micro)
-        if self.most is not None:
-            return take(self.most)
-        samples, rng = common_length(pair), capture_generators()
-        put_back = None if micro is None else micro.copy()
-        largest = (state if state.training else state.parent or state).recall(self, Largest)
-        kind = "training" if state.training else "evaluation"
-        while True:
-            most = getattr(largest, kind) or samples
-            try:
-                return take(most)
-            except OUT_OF_MEMORY:
-                if most == 1:
-                    raise
-            # Outside of the except clause, because the error keeps the memory in use.
-            setattr(largest, kind, min(most, samples) // 2)
-            logger.warning(
-                "out of memory with %d samples at once; in %s there are now %d at most",
-                *(min(most, samples), kind, getattr(largest, kind)),
-            )
-            restore_generators(rng)
-            if put_back is not None:
-                put_back()
+    Raises:
+        ValueError: It is one of these.
+    """
+    if most is None:
+        return
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise ValueError(
+            f"split={most!r}: needs a number of samples, from 1; find_batch_size finds how many fit"
+        )
+    if update is not None and update.needs_closure:
+        raise ValueError(
+            f"split= does not go with {type(update.optimizer).__name__}, which evaluates a "
+            "batch several times; make the batches smaller and accumulate= more of them"
+        )
 
 
-def _in_parts(
+def in_parts(
     state: State[Any, Any],
     pair: tuple[Any, Any],
     forward: Forward,
-    micro: MicroBatch | None,
     most: int,
+    micro: MicroBatch | None = None,
 ) -> Output:
+    """The output of a whole batch, by parts of at most `most` samples.
+
+    In training, their gradients are added to the micro-batch.
+    """
     outputs: list[Output] = []
     fractions: list[float] = []
     for part, fraction, more in parts(pair, most):

@@ -36,11 +36,12 @@ from .batch import (
 from .checked_means import Shapes, SumCheck
 from .loss_parts import split_loss
 from .nested import map_tensors
-from .split import Split
+from .split import in_parts
 
 if TYPE_CHECKING:
     from ..engine import Engine
 
+AS_IS = nullcontext()
 KEPT = (Mapping, list, tuple, str, int, float, type(None))
 """What a model may return beside tensors and dataclasses, and has no graph of its own."""
 
@@ -64,7 +65,8 @@ class Supervised:
     move: Callable[[Any], Any] | None = None
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
-    split: Split | None = None
+    split: int | None = None
+    """The most samples that go through the model at once; None for whole batches."""
     compiled: CompiledForward | None = None
     """Computes the model and the loss; None if they are not compiled."""
     takes_batch: bool = False
@@ -88,7 +90,7 @@ class Supervised:
         with update.micro_batch(state) as micro:
             if self.split is not None:  # a forward and a backward pass for each part
                 forward = partial(self.forward, self.model, None)
-                output = self.split.take(state, pair, forward, micro)
+                output = in_parts(state, pair, forward, self.split, micro)
                 micro.count(output.loss, output.weight)
             else:
                 loss, output = self.forward(self.model, metrics, pair, batch)
@@ -101,10 +103,10 @@ class Supervised:
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
         # Not inference mode: a table that the model keeps for later would break the next training.
-        with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else nullcontext():
+        with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else AS_IS:
             pair = self.prepare_batch(batch)
             if self.split is not None:
-                return self.split.take(state, pair, partial(self.forward, model, None))
+                return in_parts(state, pair, partial(self.forward, model, None), self.split)
             return self.forward(model, state.metrics, pair, batch)[1]
 
     def forward(
@@ -116,15 +118,13 @@ class Supervised:
     ) -> tuple[Tensor | None, Output]:
         """The loss with its graph, and the output; the metric is the loss without its graph."""
         input, target = pair
-        loss_fn: Callable[[Any, Any], Any]
+        loss_fn: Callable[[Any, Any], Any] = self.loss_fn
         if self.takes_batch:
             if self.move is not None:
                 input, target, batch = self.move((input, target, batch))
-            loss_fn = partial(_with_batch, self.loss_fn, batch)
-        else:
-            loss_fn = self.loss_fn
-            if self.move is not None:
-                input, target = self.move((input, target))
+            loss_fn = partial(_with_batch, loss_fn, batch)
+        elif self.move is not None:
+            input, target = self.move((input, target))
         if type(input) is Tensor:
             call = partial(model, input)
         else:
@@ -140,9 +140,9 @@ class Supervised:
         made = None
         try:
             if self.compiled is not None:
-                with self.autocast or nullcontext():
+                with self.autocast or AS_IS:
                     made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
-            elif self.autocast is None:
+            elif self.autocast is None:  # an empty context would cost a step two calls
                 made = call()
                 loss = loss_fn(made, target)
             else:
@@ -186,7 +186,7 @@ class Supervised:
     def loss_without_target(self, loss_fn: Callable[[Any, Any], Any], made: Any) -> Any:
         """The loss of an output in an evaluation; None if its function needs a target."""
         try:
-            with self.autocast or nullcontext():
+            with self.autocast or AS_IS:
                 return loss_fn(made, None)
         except NEEDS_TARGET:
             return None
@@ -226,8 +226,6 @@ class Supervised:
 
     def attach(self, engine: Engine[Any, Output]) -> None:
         """Look at a teacher's mode when a run starts; average the loss in evaluation."""
-        if self.split is not None and self.split.most is None:
-            engine.add(self.split)
         if self.update is None:
             engine.on(Events.LOADING, stage=Stage.MEASURE)(self.refuse_to_train)
         if self.compiled is not None:

@@ -1,30 +1,5 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
-from .gradients import (
-    Gradients,
-    non_finite,
-    norm_of,
-    norm_read_by_all,
-    parameters_of,
-    ready_gradients,
-)
-from .micro_batch import MicroBatch
-from .optimizers import Given, Optimizers, one_of
-from .sync import are_alike
-from .update import NoTraining, Update
+from ..late import late
 
-__all__ = [
-    "Given",
-    "Gradients",
-    "MicroBatch",
-    "NoTraining",
-    "Optimizers",
-    "Update",
-    "are_alike",
-    "non_finite",
-    "norm_of",
-    "norm_read_by_all",
-    "one_of",
-    "parameters_of",
-    "ready_gradients",
-]
+__getattr__, __dir__, __all__ = late(__name__)

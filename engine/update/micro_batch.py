@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
 
-from ..modules import Buffers, in_training
 from ..state import State
-from .gradients import parameters_of
 from .window import by_share
 
 if TYPE_CHECKING:
@@ -113,30 +109,3 @@ class MicroBatch:
             update.close(state)
         if step.check is not None:
             step.check.accept(update)
-
-    def copy(self) -> Callable[[], None]:
-        """Copy the window, gradients and buffers; return a function that restores them."""
-        update, state = self._update, self._state
-        step = state.step_under_way
-        windows, parameters = step.windows, parameters_of(update.optimizer)
-        window = replace(windows[update]) if update in windows else None
-        kept = [] if window is None else [_copy(each.grad) for each in parameters]
-        objects = state.engine.objects.values() if state.is_running else ()
-        buffers = Buffers(in_training(objects), settings=True)
-
-        def put_back() -> None:
-            buffers.put_back()
-            if window is None:
-                windows.pop(update, None)
-            else:
-                windows[update] = replace(window)
-                for parameter, gradient in zip(parameters, kept, strict=True):
-                    parameter.grad = _copy(gradient)
-            if step.check is not None:
-                step.check.accept(update)
-
-        return put_back
-
-
-def _copy(gradient: Tensor | None) -> Tensor | None:
-    return None if gradient is None else gradient.clone()

@@ -1,6 +1,5 @@
 """Averages of a model's weights over a run."""
 
-from .ema import EMA
-from .swa import SWA
+from ...engine.late import late
 
-__all__ = ["EMA", "SWA"]
+__getattr__, __dir__, __all__ = late(__name__)

@@ -11,10 +11,13 @@ from .digests import generator_digests as generator_digests
 from .digests import is_array as is_array
 from .digests import leaves as leaves
 from .media import KINDS as KINDS
+from .media import ConfusionMatrix as ConfusionMatrix
+from .media import Curve as Curve
 from .media import Embedding as Embedding
 from .media import Histogram as Histogram
 from .media import Image as Image
 from .media import Medium as Medium
+from .media import PRCurve as PRCurve
 from .media import Text as Text
 from .media import content as content
 from .media import grid as grid
@@ -23,11 +26,7 @@ from .objects import free_name as free_name
 from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
 from .plain_values import plain as plain
-from .plots import ConfusionMatrix as ConfusionMatrix
-from .plots import Curve as Curve
-from .plots import PRCurve as PRCurve
 from .reporting import AT_EACH_ROW as AT_EACH_ROW
-from .reporting import is_scalar as is_scalar
 from .reporting import last_iteration as last_iteration
 from .reporting import scalars as scalars
 from .reporting import warn_of_unknown as warn_of_unknown

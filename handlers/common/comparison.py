@@ -1,15 +1,18 @@
-"""Decisions by a metric: its new value, and whether that is better than another one."""
+"""Decisions by a metric: its new value, and whether that is better, or no number at all."""
 
 from __future__ import annotations
 
+import logging
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ...engine import State, ranks
-from ...engine.state import as_float
-from .losses import warn_if_not_finite
+from ...engine import Events, State, ranks
+from ...engine.state import as_float, under_way
+
+logger: logging.Logger = logging.getLogger("camshaft")
 
 Mode = Literal["min", "max"]
 
@@ -85,3 +88,27 @@ class Monitored:
         value = ranks.agreed(as_float(state.metrics[name]))
         warn_if_not_finite({name: value})
         return value
+
+
+def warn_if_not_finite(numbers: Mapping[str, float]) -> None:
+    """Warn of the first loss among these numbers that is not finite; once in a run under way.
+
+    A metric is a loss by its name. A handler of BACKWARD_COMPLETED judges the steps itself.
+    """
+    bad = [name for name, each in numbers.items() if not math.isfinite(each) and _is_loss(name)]
+    state = under_way.get() if bad else None
+    if state is None or not state.training or state.control.has_told_non_finite:
+        return
+    if not state.engine.has_handlers(Events.BACKWARD_COMPLETED):
+        state.control.has_told_non_finite = True
+        logger.warning(
+            "the metric %r is %s in iteration %d, and no handler keeps such steps from the "
+            "weights: NonFiniteGuard() ends the run at the first one, before the weights change, "
+            "and NonFiniteGuard('skip') leaves it out",
+            *(bad[0], numbers[bad[0]], state.iteration),
+        )
+
+
+def _is_loss(name: object) -> bool:
+    words = set(re.split(r"[^a-z]+", str(name).lower()))
+    return "loss" in words and words.isdisjoint({"best", "lowest", "min"})  # may begin at infinity

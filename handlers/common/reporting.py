@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Real
@@ -13,7 +14,7 @@ from torch import Tensor
 from ...engine import Events, State
 from ...engine.checks import warn
 from ...engine.state import as_float
-from .losses import warn_if_not_finite
+from .comparison import warn_if_not_finite
 
 AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
 """When loggers write a row by default: not at each iteration, but where a row is worth it."""
@@ -28,25 +29,23 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     >>> scalars({"loss": torch.tensor(0.5), "lr": 0.1, "confusion": torch.eye(2)})
     {'loss': 0.5, 'lr': 0.1}
     """
-    shown = {name: value for name, value in metrics.items() if is_scalar(value)}
-    numbers = {name: as_float(value) for name, value in shown.items() if isinstance(value, Real)}
-    by_device: dict[torch.device, dict[str, Tensor]] = {}
-    for name, value in shown.items():
+    numbers, by_device = dict[str, float](), dict[torch.device, dict[str, Tensor]]()
+    for name, value in metrics.items():
         if isinstance(value, Tensor):
-            by_device.setdefault(value.device, {})[name] = value.detach()
+            if value.ndim == 0 and not value.is_complex():
+                numbers[name] = 0.0  # its place among the others, until the copy is there
+                by_device.setdefault(value.device, {})[name] = value.detach()
+        elif type(value) is float:
+            numbers[name] = value
+        elif isinstance(value, Real):  # NumPy's float64 is a float too
+            numbers[name] = as_float(value)
     for device, tensors in by_device.items():
         widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
         stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
         numbers.update(zip(tensors, stacked.tolist(), strict=True))
-    warn_if_not_finite(numbers)
-    return {name: numbers[name] for name in metrics if name in numbers}
-
-
-def is_scalar(value: Any) -> bool:
-    """True for one number: Python's, NumPy's, or a tensor without dimensions."""
-    if isinstance(value, Tensor):
-        return value.ndim == 0 and not value.is_complex()
-    return isinstance(value, Real)
+    if not all(map(math.isfinite, numbers.values())):
+        warn_if_not_finite(numbers)
+    return numbers
 
 
 def warn_of_unknown(

@@ -56,12 +56,14 @@ class JSONFile(RowFile):
 
     def line_of(self, row: Row) -> str:
         """A row as one line."""
-        metrics = {name: _plain(value) for name, value in row.metrics.items()}
-        media = {
-            name: FORMS[type(each)](each) for name, each in row.media.items() if type(each) in FORMS
-        }
+        values: dict[str, Any] = {**row.metrics}
+        if not all(map(math.isfinite, values.values())):
+            values = {name: _plain(value) for name, value in values.items()}
+        for name, medium in row.media.items():
+            if type(medium) in FORMS:
+                values[name] = FORMS[type(medium)](medium)
         clocks = row.clocks
-        return json.dumps(clocks | metrics | media | clocks, allow_nan=False) + "\n"
+        return json.dumps(clocks | values | clocks, allow_nan=False) + "\n"
 
     def size_before(self, first: int) -> int:
         """The bytes of the rows before iteration `first`; a kill may have torn the last line."""

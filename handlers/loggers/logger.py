@@ -14,7 +14,7 @@ from torch import Tensor
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
 from ...engine.state import Entry
-from ..common import AT_EACH_ROW, KINDS, Embedding, Image, Medium, is_scalar
+from ..common import AT_EACH_ROW, KINDS, Embedding, Image, Medium
 from ..validate import ValidationEvents
 from .rows import Bookmark, Start, Writer
 
@@ -86,10 +86,12 @@ class LogsRows(ABC):
         log, bookmark = state.recall(self, OpenLog, saved=False), state.recall(self, Bookmark)
         if not state.control.writes:  # another replica writes them
             bookmark.next_rows(state, bookmark.number, self.shown, entries)
-        elif delivery := self._delivery(state):
-            if log.is_first:
-                warn_of_unshown(state.metrics.since(bookmark.write), log.shown, log.warned)
-            delivery.write(bookmark.next_rows(state, delivery.written, self.shown, entries))
+        elif delivery := log.delivery or self._delivery(state):
+            others = dict[str, Any]()
+            rows = bookmark.next_rows(state, delivery.written, self.shown, entries, others)
+            if others and log.is_first:
+                warn_of_unshown(others, log.shown, log.warned)
+            delivery.write(rows)
 
     def keep(self, state: State[Any, Any]) -> None:
         """Write what an earlier validation measured, if it is in no row and was just replaced."""
@@ -122,11 +124,11 @@ class LogsRows(ABC):
 
 
 def warn_of_unshown(
-    metrics: Mapping[str, Any], shown: tuple[type[Medium], ...], warned: set[str]
+    others: Mapping[str, Any], shown: tuple[type[Medium], ...], warned: set[str]
 ) -> None:
-    """Warn once of each metric that no logger shows: no number, and of no kind in `shown`."""
-    for name, value in metrics.items():
-        if name in warned or is_scalar(value) or isinstance(value, shown):
+    """Warn once of each of these metrics, which are no numbers, that is of no kind in `shown`."""
+    for name, value in others.items():
+        if name in warned or isinstance(value, shown):
             continue
         warned.add(name)
         kind = type(value).__name__

@@ -13,6 +13,8 @@ from ..common import Medium, on_host, scalars
 from ..schedules import rates
 
 OURS = ("Events.", "ScheduleEvents.", "ValidationEvents.")
+Measured = tuple[list[tuple[int, int, int]], dict[str, float], dict[str, Medium]]
+"""What was measured in one iteration: the clocks of each, the numbers, and the media."""
 MOST = 1000
 """A logger remembers at most this many rows while it cannot write them."""
 
@@ -117,6 +119,7 @@ class Bookmark:
         written: int,
         shown: tuple[type[Medium], ...] = (),
         entries: dict[str, Entry] | None = None,
+        others: dict[str, Any] | None = None,
     ) -> list[Row]:
         """What is new since the last row: one row for each iteration in which it was measured.
 
@@ -125,31 +128,37 @@ class Bookmark:
             written: The number of the last row that is known to be written.
             shown: The kinds of media to put into a row.
             entries: What is in the rows, as `lost` says; by default all that is new.
+            others: Gets what is new, and neither a number nor shown.
         """
         if entries is None:
             found, self.write = state.metrics.entries(self.write), state.metrics.writes
         else:
             found = entries
             self.write = max((entry[1] for entry in entries.values()), default=self.write)
-        new = {name: entry[0] for name, entry in found.items()}
         begins = not self.latest or self.latest[-1]["iteration"] != state.iteration
-        constant = rates(state) if new and begins else {}
-        numbers = scalars(constant | new)
-        media = {name: on_host(each) for name, each in new.items() if isinstance(each, shown)}
-        clocks = {n: entry[2] for n, entry in found.items() if n in numbers or n in media}
+        constant = rates(state) if found and begins else {}
+        numbers = scalars(constant | {name: entry[0] for name, entry in found.items()})
+        measured = dict[int, Measured]()
+        for name, (value, _, clocks) in found.items():
+            if name in numbers or isinstance(value, shown):
+                of_all, metrics, media = measured.setdefault(clocks[0], ([], {}, {}))
+                of_all.append(clocks)
+                if name in numbers:
+                    metrics[name] = numbers[name]
+                else:
+                    media[name] = on_host(value)
+            elif others is not None:
+                others[name] = value
         rows = list[Row]()
-        for iteration in sorted({clock[0] for clock in clocks.values()}):
-            names = [name for name in clocks if clocks[name][0] == iteration]
-            _, step, epoch = max(clocks[name] for name in names)
-            custom = dict[str, int]()
+        for iteration in sorted(measured):
+            of_all, metrics, media = measured[iteration]
+            (_, step, epoch), custom = max(of_all), dict[str, int]()
             if iteration == state.iteration:
-                names += constant
+                metrics |= {name: numbers[name] for name in constant if name in numbers}
                 step, epoch, counts = state.step, state.epoch, state.counts.state_dict()
                 custom = {n: each for n, each in counts.items() if not n.startswith(OURS)}
             self.number += 1
-            metrics = {name: numbers[name] for name in names if name in numbers}
-            shown_here = {name: media[name] for name in names if name in media}
-            row = Row(self.number, iteration, step, epoch, custom, metrics, shown_here)
+            row = Row(self.number, iteration, step, epoch, custom, metrics, media)
             self._remember(row, written)
             rows.append(row)
         return rows

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ...engine import part_of
 
@@ -50,19 +51,16 @@ def kept(rows: Any, device: torch.device | str = "cpu") -> Any:
 
 def lengths_of(rows: Any) -> set[int]:
     """The numbers of rows of all parts."""
-    if not isinstance(rows, dict | tuple):
-        return {len(rows)}
-    parts = rows.values() if isinstance(rows, dict) else rows
-    return set[int]().union(*map(lengths_of, parts))
+    return set(map(len, tree_leaves(rows, is_leaf=_is_part)))
 
 
 def row_of(rows: Any, number: int) -> Any:
     """One row of each part."""
-    if isinstance(rows, dict):
-        return {name: row_of(each, number) for name, each in rows.items()}
-    if isinstance(rows, tuple):
-        return tuple(row_of(each, number) for each in rows)
-    return rows[number]
+    return tree_map(itemgetter(number), rows, is_leaf=_is_part)
+
+
+def _is_part(rows: Any) -> bool:
+    return not isinstance(rows, dict | tuple)
 
 
 def join_parts(parts: Sequence[Any], arrange: Callable[[Sequence[Any]], Any]) -> Any:

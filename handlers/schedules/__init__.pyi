@@ -1,7 +1,7 @@
-from .constant_rates import rates as rates
 from .horizon import Horizon as Horizon
 from .lr_schedule import LRSchedule as LRSchedule
 from .lr_schedule import ScheduleEvents as ScheduleEvents
+from .lr_schedule import rates as rates
 from .pieces import cosine as cosine
 from .pieces import curve as curve
 from .pieces import exponential as exponential

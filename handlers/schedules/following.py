@@ -1,4 +1,4 @@
-"""What a schedule sees of its run: the rate that was used, and whether all goes as it was built."""
+"""What a schedule sees of its run: the rate that was used, and whether its length fits the run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any
 
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau
 
 from ...engine import EventEnum, Events, State
 from ...engine.modules import plain_optimizer
 from ..common import Monitored, group_values
-from .clocks import length_in_steps
 from .horizon import Horizon
 from .scheduled import ByUpdates, Scheduled
 
@@ -21,10 +20,16 @@ logger: logging.Logger = logging.getLogger("camshaft")
 STEP_COMPLETED = Events.STEP_COMPLETED
 BELOW = -1e-9
 """A rate below this is negative by more than a rounding error."""
+LENGTHS = ("total_steps", "T_max", "total_iters", "T_0", "milestones")
+"""The settings of torch's schedulers that say how long they are."""
+MANY = 10
+"""The ratio of lengths from which a scheduler was probably meant for the other clock."""
+LOST = 2e-3
+"""A rate that falls to this fraction in half of a run trains almost nothing afterwards."""
 
 
 @dataclass
-class Noted:
+class Noted(Monitored):
     """The horizon that a schedule follows, and where the epoch under way began."""
 
     horizon: dict[str, Any] = field(default_factory=dict)
@@ -62,11 +67,6 @@ class Noted:
         now = (length, steps, planned.accumulate, begun[1])
         is_as_known = now == (before.epoch_length, before.epoch_steps, before.accumulate, batches)
         return found if is_as_known else replace(found, begun=begun)
-
-
-@dataclass
-class NotedAndMonitored(Noted, Monitored):
-    """The same of a schedule that looks at a metric."""
 
 
 class Rates:
@@ -115,46 +115,32 @@ class Rates:
         self.steps = steps
 
 
+@dataclass
 class Following:
-    """The data that a schedule keeps of its run in this process; not saved."""
+    """What a schedule keeps of its run in this process; not saved."""
 
-    rates: Rates
+    rates: Rates = field(init=False)
     """Set when the run starts."""
+    count: int | None = None
+    """How often the scheduler was stepped, as it says, after the handler's latest step."""
+    built: Horizon | None = None
+    """What the function that made the schedule was given."""
+    assumed: Horizon | None = None
+    """The same, if the schedule is for the steps that follow from the batches of the run."""
+    unknown: Horizon | None = None
+    """The horizon of a run whose length is unknown until its first epoch ends."""
 
-    def __init__(self) -> None:
-        self.count: int | None = None
-        """How often the scheduler was stepped, as it says, after the handler's latest step."""
-        self.assumed: Horizon | None = None
-        """The horizon of the schedule, if its number of steps may be wrong."""
-        self.is_ready: bool = False
-        """True for a scheduler that the script has made."""
-        self.built: Horizon | None = None
-        """What the function that made the schedule was given."""
-        self.unknown: Horizon | None = None
-        """The horizon of a run whose length is unknown until its first epoch ends."""
+    def build(self, scheduler: LRScheduler, horizon: Horizon, event: EventEnum | None) -> None:
+        """Remember the horizon of a schedule that was built for it.
 
-    def suspect(
-        self,
-        scheduler: LRScheduler,
-        horizon: Horizon,
-        event: EventEnum | None,
-        *,
-        is_ready: bool = False,
-    ) -> None:
-        """Remember the horizon of a schedule, if its number of steps may be wrong.
-
-        The number follows from the batches of the run. A function that has corrected it by itself
-        made a longer schedule.
+        A function that has corrected its number of steps by itself made a longer schedule.
         """
-        if event in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED):
-            return
-        length = length_in_steps(scheduler) or 0
+        self.built, self.assumed = horizon, None
+        goes_by_steps = event not in (None, Events.ITERATION_COMPLETED, Events.EPOCH_COMPLETED)
         with suppress(ValueError):  # an unknown number is not wrong
-            if not (length if is_ready else horizon.is_asked) or horizon.steps == horizon.max_steps:
-                return
-            if length == horizon.steps or (length < horizon.steps and not is_ready):
-                self.assumed = horizon
-                self.is_ready = is_ready
+            if goes_by_steps and horizon.is_asked and horizon.steps != horizon.max_steps:
+                is_shorter = (length_in_steps(scheduler) or 0) <= horizon.steps
+                self.assumed = horizon if is_shorter else None
 
     def horizon_by_now(self, state: State[Any, Any]) -> Horizon | None:
         """The length of a run of which it was not known, after its first epoch."""
@@ -181,13 +167,8 @@ class Following:
             raise RuntimeError(
                 f"iteration {state.iteration} makes several optimizer steps, and the schedule "
                 f"{name!r} is for a run of {self.assumed.steps}, with at most one in an iteration: "
-                + (
-                    "give it the steps of the whole run, or step it once an iteration: "
-                    "LRSchedule(..., when=Events.ITERATION_COMPLETED)"
-                    if self.is_ready
-                    else "say how many steps the whole run makes, as in LRSchedule(..., "
-                    f"horizon=12 * {self.assumed.limit}) for 12 steps in each iteration"
-                )
+                "say how many steps the whole run makes, as in LRSchedule(..., "
+                f"horizon=12 * {self.assumed.limit}) for 12 steps in each iteration"
             )
 
     def compare(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
@@ -199,9 +180,9 @@ class Following:
         if abs(found - wanted) * 10 > wanted:
             logger.warning(
                 "the schedule %r is for a run of %d steps, and at the pace of the first epoch, %d "
-                "steps in %d iterations, the run makes %d: %s the steps of the whole run",
-                *(name, wanted, made, state.iteration, found),
-                "give it" if self.is_ready else f"write LRSchedule(..., horizon={found:.0f}), with",
+                "steps in %d iterations, the run makes %d: write LRSchedule(..., horizon=%.0f), "
+                "with the steps of the whole run",
+                *(name, wanted, made, state.iteration, found, found),
             )
 
 
@@ -245,3 +226,104 @@ def _moved_by(scheduler: LRScheduler) -> set[str]:
     return moved | (
         {"momentum", "betas.0"} if getattr(scheduler, "cycle_momentum", False) else moved
     )
+
+
+def length_in_steps(scheduler: LRScheduler) -> int | None:
+    """The number of steps after which a schedule ends; None if unknown."""
+    if isinstance(scheduler, Scheduled):
+        return scheduler.total
+    if parts := getattr(scheduler, "_schedulers", None):
+        if joints := getattr(scheduler, "_milestones", None):
+            last = length_in_steps(parts[-1])
+            return None if last is None else joints[-1] + last
+        lengths = [length_in_steps(each) for each in parts if falls(each)]  # without a warm-up
+        return max((each for each in lengths if each is not None), default=None)
+    for name in LENGTHS:
+        if found := getattr(scheduler, name, None):
+            return int(found if isinstance(found, int | float) else max(found))
+    return None
+
+
+def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
+    """Advice for a scheduler that is stepped after each optimizer step; None if it is right.
+
+    Only clear mistakes get advice: a scheduler that ends with the epochs or the batches of the run,
+    and one that takes the rate to almost 0.
+
+    Raises:
+        ValueError: The length of the run is not known.
+    """
+    if isinstance(scheduler, ReduceLROnPlateau) or not falls(scheduler):
+        return None
+    steps, epochs, length = horizon.steps, horizon.epochs, length_in_steps(scheduler)
+    if steps < MANY:  # too few steps to judge
+        return None
+    stepped = f"LRSchedule steps it after each of the {steps} optimizer steps"
+    ends = f"the {type(scheduler).__name__} is over after {length} of its steps, which"
+    by_epochs = (
+        "write LRSchedule(..., when=Events.EPOCH_COMPLETED) to step it after each epoch, or give "
+        "its lengths in optimizer steps"
+    )
+    size, rest = _shrinks(scheduler, steps // 2, epochs)
+    if size is not None and rest < LOST:
+        return (
+            f"the {type(scheduler).__name__} multiplies the rate every {size} steps, and {stepped} "
+            f"of this run, so that half of them have less than {rest:.0e} of the rate: {by_epochs}"
+        )
+    if length is None:
+        return None
+    is_short = length <= 2 * epochs and steps >= (2 if length == epochs else MANY) * length
+    if epochs > 1 and is_short:
+        return f"{ends} is a number of epochs, and {stepped} of this run: {by_epochs}"
+    if length == horizon.limit and steps < length:
+        return (
+            f"{ends} are the batches of this run, and {stepped}: give its lengths in optimizer "
+            "steps, as horizon.steps of a function of optimizer and horizon"
+        )
+    return None
+
+
+def advice_by_epochs(scheduler: LRScheduler, horizon: Horizon) -> str | None:
+    """Advice for a scheduler that is stepped after each epoch; None if it is right.
+
+    Raises:
+        ValueError: The length of the run is not known.
+    """
+    length, epochs = length_in_steps(scheduler), horizon.epochs
+    if length is None or length <= epochs:
+        return None
+    totals = [each for each in (horizon.steps, horizon.limit) if each is not None]
+    is_near = any(length >= MANY * epochs and abs(length - each) * MANY <= each for each in totals)
+    if length not in totals and not is_near:
+        return None
+    return (
+        f"the {type(scheduler).__name__} is over after {length} of its steps, which is a number of "
+        f"optimizer steps, and LRSchedule(when=Events.EPOCH_COMPLETED) steps it {epochs} times in "
+        "this run: leave when= out to step it after each optimizer step, or give its lengths in "
+        "epochs"
+    )
+
+
+def falls(scheduler: LRScheduler) -> bool:
+    """True if the rate ends below its start; a warm-up of some steps is right on any clock."""
+    if parts := getattr(scheduler, "_schedulers", None):
+        return falls(parts[-1])
+    if isinstance(scheduler, ConstantLR):
+        return False
+    end = getattr(scheduler, "end_factor", None)
+    if end is not None:
+        return bool(end < getattr(scheduler, "start_factor", 1.0))
+    return bool(getattr(scheduler, "gamma", 0.0) < 1)
+
+
+def _shrinks(scheduler: LRScheduler, steps: int, epochs: int) -> tuple[int | None, float]:
+    """Every how many steps a scheduler multiplies the rate, and what `steps` of them leave of it.
+
+    Only a scheduler that would move by epochs too is looked at: others are not meant by epochs.
+    """
+    if getattr(scheduler, "_milestones", None):
+        return _shrinks(scheduler._schedulers[-1], steps, epochs)  # type: ignore[attr-defined]
+    gamma, size = getattr(scheduler, "gamma", None), getattr(scheduler, "step_size", 1)
+    if not isinstance(gamma, float) or length_in_steps(scheduler) is not None or size >= epochs:
+        return None, 1.0
+    return size, float(gamma ** (steps // size))

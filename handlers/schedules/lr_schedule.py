@@ -14,8 +14,8 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.checks import warn
-from ...engine.modules import moves, plain_optimizer
-from ..common import Monitored, advance, write
+from ...engine.modules import moves, optimizers_in, plain_optimizer
+from ..common import advance, group_values, write
 from .build import (
     Given,
     Make,
@@ -29,12 +29,12 @@ from .build import (
     units,
     wants_horizon,
 )
-from .clocks import advice_by_epochs, advice_by_steps
 from .following import (
     Following,
     Noted,
-    NotedAndMonitored,
     Rates,
+    advice_by_epochs,
+    advice_by_steps,
     count_of,
     refuse_beside,
 )
@@ -146,10 +146,7 @@ class LRSchedule:
             return
         if before is not None and self._beside(state, optimizer)[0] is self:
             self._reset(optimizer)  # another run of this engine has moved it
-        made = state.engine.objects[self.object] = self._make(optimizer, horizon)
-        following = state.recall(self, Following, saved=False)
-        following.built = horizon
-        following.suspect(made, horizon, self._event)
+        self._build(state, optimizer, horizon)
 
     def note(self, state: State[Any, Any]) -> None:
         """Save the horizon that the schedule was built for; look at what moves the same rates."""
@@ -159,7 +156,7 @@ class LRSchedule:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
         horizon = self._by_now(state, scheduler.optimizer)
         if self._ready is None:
-            state.recall(self, self._memory).horizon = asdict(horizon)
+            state.recall(self, Noted).horizon = asdict(horizon)
             if state.iteration > 0:
                 self._correct(state, horizon)
         beside = self._beside(state, scheduler.optimizer)
@@ -171,14 +168,12 @@ class LRSchedule:
             following.rates = Rates(state, self._clock(state, scheduler.optimizer), names)
         else:
             following.rates = state.recall(first, Following, saved=False).rates
-        if self._ready is not None:
-            following.suspect(scheduler, horizon, self._event, is_ready=True)
         if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
 
     def follow(self, state: State[Any, Any]) -> None:
         """Let the schedule end with the run, where an epoch had other batches than was known."""
-        noted, optimizer = state.recall(self, self._memory), self._of(state).optimizer
+        noted, optimizer = state.recall(self, Noted), self._of(state).optimizer
         horizon, said = self._by_now(state, optimizer), noted.said
         noted.began = noted.begun(state, self._made(state, optimizer))
         noted.horizon, noted.said = asdict(horizon), state.epoch_length
@@ -227,10 +222,8 @@ class LRSchedule:
         taken = {each.object for each in others}
         taken |= {name for name, each in engine.objects.items() if each is not self._ready}
         if self.object in taken:
-            stem = self.name.removesuffix("_scheduler")
-            free = next(
-                name for name in map(f"{stem}_{{}}".format, count(2)) if _object(name) not in taken
-            )
+            numbered = map(f"{self.name.removesuffix('_scheduler')}_{{}}".format, count(2))
+            free = next(name for name in numbered if _object(name) not in taken)
             raise ValueError(
                 f"the engine has an object {self.object!r} already; give this schedule another "
                 f"name: LRSchedule(..., name={free!r})"
@@ -249,11 +242,7 @@ class LRSchedule:
         return found
 
     def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:
-        """Warn of a scheduler whose lengths are on another clock than the one that steps it.
-
-        Returns:
-            False if the length of the run is not known, so that nothing can be said.
-        """
+        """Warn of a scheduler on another clock than its lengths; False if the run's is unknown."""
         advice = None
         try:
             if self._event is Events.EPOCH_COMPLETED:
@@ -284,8 +273,8 @@ class LRSchedule:
         event = self._event
         return Events.STEP_COMPLETED if event is None or isinstance(event, Events) else event
 
-    def _look_ahead(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
-        """The horizon of the run in steps of this optimizer.
+    def _by_now(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
+        """The horizon of the run in steps of this optimizer, by what it has made.
 
         Raises:
             ValueError: The steps of another optimizer would step the schedule. A ready-made
@@ -299,21 +288,16 @@ class LRSchedule:
                 f"the steps of this optimizer are announced by {event!r}, and the schedule goes "
                 f"by {self._trigger!r}: pass LRSchedule(..., when={event!r})"
             )
-        return horizon_of(state, optimizer, self.horizon)
+        planned = horizon_of(state, optimizer, self.horizon)
+        if self._ready is not None:
+            return planned
+        return state.recall(self, Noted).by_now(state, planned, self._made(state, optimizer))
 
     def _made(self, state: State[Any, Any], optimizer: Optimizer) -> int:
         """The steps that this optimizer has made, and those that were skipped, which count too."""
         if (event := self._clock(state, optimizer)) is not Events.STEP_COMPLETED:
             return state.counts[event]
         return state.step + state.counts[Events.STEP_SKIPPED]
-
-    def _by_now(self, state: State[Any, Any], optimizer: Optimizer) -> Horizon:
-        """The horizon of the run in steps of this optimizer, by what it has made."""
-        planned = self._look_ahead(state, optimizer)
-        if self._ready is not None:
-            return planned
-        noted = state.recall(self, self._memory)
-        return noted.by_now(state, planned, self._made(state, optimizer))
 
     def _correct(self, state: State[Any, Any], horizon: Horizon) -> bool:
         """Let the schedule end where the run does, if it was made for another end."""
@@ -336,9 +320,7 @@ class LRSchedule:
     def _rebuild(self, state: State[Any, Any], before: LRScheduler, horizon: Horizon) -> None:
         """Make the schedule anew for another horizon, and go to where it is."""
         self._reset(before.optimizer)
-        made = state.engine.objects[self.object] = self._make(before.optimizer, horizon)
-        advance(made, before.state_dict())
-        state.recall(self, Following, saved=False).built = horizon
+        advance(self._build(state, before.optimizer, horizon), before.state_dict())
 
     def _reset(self, optimizer: Optimizer) -> None:
         """Set the groups back to the values that they had before a schedule moved them."""
@@ -346,21 +328,15 @@ class LRSchedule:
             if f"initial_{self.field}" in group:
                 write(group, self.field, group[f"initial_{self.field}"])
 
-    @property
-    def _memory(self) -> type[Noted]:
-        """The saved memory of a schedule that is built when the run starts."""
-        return Noted if self.metric is None else NotedAndMonitored
-
     def _of(self, state: State[Any, Any]) -> LRScheduler:
         """The scheduler of this run."""
-        if self._ready is not None:
-            return self._ready
-        scheduler: LRScheduler = state.engine.objects[self.object]
-        return scheduler
+        return self._ready or state.engine.objects[self.object]
 
-    def _make(self, optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
+    def _build(self, state: State[Any, Any], optimizer: Optimizer, horizon: Horizon) -> LRScheduler:
         made = build(self.scheduler, optimizer, horizon, self._trigger, self.field)
         check_scheduler(made, self.metric, self.field)
+        state.engine.objects[self.object] = made
+        state.recall(self, Following, saved=False).build(made, horizon, self._event)
         return made
 
     def _carry_on(self, state: State[Any, Any], before: LRScheduler | None) -> None:
@@ -372,7 +348,7 @@ class LRSchedule:
                 "resume from a checkpoint"
             )
         horizon = self._by_now(state, before.optimizer)
-        changed = _changes(state.recall(self, self._memory).horizon, asdict(horizon))
+        changed = _changes(state.recall(self, Noted).horizon, asdict(horizon))
         if not changed or not wants_horizon(self.scheduler):
             return
         beside = self._beside(state, before.optimizer)
@@ -390,7 +366,7 @@ class LRSchedule:
         """The metric; None if it was not written since the last look."""
         if self.metric is None:
             return None
-        monitored = state.recall(self, Monitored if self._ready is not None else NotedAndMonitored)
+        monitored = state.recall(self, Noted)
         return monitored.new_value(state, self.metric, allow_stale=self.allow_stale)
 
 
@@ -402,3 +378,32 @@ def _object(name: str) -> str:
 def _changes(old: dict[str, Any], new: dict[str, Any]) -> str:
     names = [key for key in old if key != "begun" and old[key] != new[key]]
     return ", ".join(f"{key}: {old[key]} -> {new[key]}" for key in names)
+
+
+def rates(state: State[Any, Any]) -> dict[str, Any]:
+    """The rates that rows of this moment have, whether or not they were measured in it.
+
+    A rate that a schedule moves is the metric that it has written, or before the first step what
+    the optimizer has. The others are read where rows are written, so that they cost nothing at a
+    step. Their name is `"lr"`, with several optimizers `"lr/critic"` for
+    `objects["critic_optimizer"]`; with several parameter groups each has one, as in `LRSchedule`.
+    """
+    engine, metrics = state.engine, state.metrics
+    by_schedules, moved = list[Optimizer](), dict[str, Any]()
+    for each in engine.handlers.values():
+        if isinstance(each, LRSchedule) and each.object in engine.objects:
+            optimizer = engine.objects[each.object].optimizer
+            moved |= group_values(optimizer, each.field, each.written_metric)
+            by_schedules += optimizers_in(optimizer) if each.field == "lr" else []
+    optimizers = {name: o for name, o in engine.objects.items() if isinstance(o, Optimizer)}
+    found = dict[str, Any]()
+    for name, optimizer in optimizers.items():
+        if optimizer not in by_schedules:
+            own = name.removesuffix("optimizer").rstrip("_")
+            metric = f"lr/{own}" if own and len(optimizers) > 1 else "lr"
+            for key, rate in group_values(optimizer, "lr", metric).items():
+                if key not in metrics:
+                    found[key] = rate
+    for key, rate in moved.items():
+        found[key] = metrics.get(key, rate)
+    return found

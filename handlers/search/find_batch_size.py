@@ -15,7 +15,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from ...engine import Engine, ranks
-from ...engine.supervised import OUT_OF_MEMORY
 from ...engine.update import Update
 from .trial import Undo, as_before, trial_engine
 
@@ -60,11 +59,6 @@ def find_batch_size(
         ValueError: A size is no number from 1, or the engine cannot make steps on one rank alone.
         torch.OutOfMemoryError: Not even the smallest size fits.
     """
-    if engine.has_name("Split"):
-        raise ValueError(
-            "find_batch_size: with split='auto' every batch fits, in parts; give a number or leave "
-            "split= out, to find the largest batch that fits at once"
-        )
     make, size, samples = _batches_of(data)
     first, last = _in_units(
         multiple_of,
@@ -81,7 +75,7 @@ def find_batch_size(
         found = _search(fits, first, last)
     least = min(ranks.gathered(found)) * multiple_of
     if not least:
-        raise OUT_OF_MEMORY(f"not even a batch of {multiple_of} fits into the memory")
+        raise torch.OutOfMemoryError(f"not even a batch of {multiple_of} fits into the memory")
     return least
 
 
@@ -115,7 +109,7 @@ def _fits(trial: Engine[Any, Any], make: Make, size: int, go_back: Undo) -> bool
         most = STEPS if updates else None  # a step of the script's own need not be announced
         trial.run([make(size)] * (window * windows), max_epochs=1, max_steps=most)
         fits = True
-    except OUT_OF_MEMORY:
+    except torch.OutOfMemoryError:
         fits = False
     if not fits:  # outside of the except clause, because the error keeps the memory in use
         _free_memory(trial)

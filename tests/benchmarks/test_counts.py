@@ -22,7 +22,7 @@ SUPERVISED_CALLS = 17
 Three of them announce its events: gradients can be discarded before anybody relies on them. Five
 are torch's engine and what leads to it and to the step: fewer layers than the public calls.
 """
-README_MODULES = 175  # five more: what is read again, places, leaving, notes, the read-back
+README_MODULES = 163
 """Modules of Camshaft that the imports of the README's script load: each takes CPU at the start."""
 FIRING = 2
 """Calls by which a moment finds whom to call, however many there are."""

@@ -20,26 +20,23 @@ WINDOWS = [0, 1], [2, 3], [4]
 
 
 class Model(torch.nn.Module):
-    """Two layers, of which the second is only used on demand; room for so many samples."""
+    """Two layers, of which the second is only used on demand."""
 
-    def __init__(self, room=None):
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.a = torch.nn.Linear(3, 1, bias=False, dtype=torch.float64)
         self.b = torch.nn.Linear(3, 1, bias=False, dtype=torch.float64)
         self.register_buffer("seen", torch.zeros(1))  # in a message of its own, unless told not to
-        self.room = room
 
     def forward(self, x, both=True):
         self.seen += 1
-        if self.room is not None and len(x) > self.room:
-            raise torch.OutOfMemoryError("no room")
         return self.a(x) + self.b(x) if both else self.a(x)
 
 
-def distributed(room=None, **options):
+def distributed(**options):
     """A model on ranks, its optimizer, and a list of what it has sent."""
-    model, sent = DistributedDataParallel(Model(room), **options), []
+    model, sent = DistributedDataParallel(Model(), **options), []
 
     def hook(state, bucket):
         sent.append(bucket.index())
@@ -146,8 +143,6 @@ def an_update_that_was_not_told_of_its_model_says_so_once_where_that_is_slower()
         assert all("averages gradients 2 times a step" in each for each in says)
     with pytest.raises(ValueError, match=r"does not know it: Update\(optimizer, model=model\)"):
         supervised(model, update, mse_loss)
-    with pytest.raises(ValueError, match=r"sync='close'"):
-        supervised(model, Update(optimizer, model=model), mse_loss, split="auto")
 
 
 def a_layer_that_only_the_first_micro_batch_uses_is_averaged_too():
@@ -265,13 +260,12 @@ def targets_are_counted_while_the_backward_pass_goes_on():
         check(model, mean)
 
 
-def parts_of_a_batch_are_one_message_and_memory_may_run_out_on_one_rank():
-    for room, split, messages in [(None, 3, 3), (2 + 2 * ranks.rank(), "auto", 0)]:
-        model, optimizer, sent = distributed(room)
-        engine = supervised(model, optimizer, mse_loss, accumulate=2, split=split)
-        engine.run(batches(ranks.rank()), max_epochs=1)
-        assert len(sent) == messages, sent
-        check(model, mean)
+def parts_of_a_batch_are_one_message():
+    model, optimizer, sent = distributed()
+    engine = supervised(model, optimizer, mse_loss, accumulate=2, split=3)
+    engine.run(batches(ranks.rank()), max_epochs=1)
+    assert len(sent) == 3, sent
+    check(model, mean)
 
 
 def searching_along_a_line_is_the_same_search_on_both():

@@ -201,3 +201,9 @@ def test_what_was_asked_for_once_is_found_without_asking_again():
     vars(module).pop("EarlyStopping", None)
     get, *_ = late("camshaft.handlers")
     assert get("EarlyStopping") is vars(module)["EarlyStopping"]
+
+
+def test_a_file_does_not_take_the_place_of_the_export_of_its_name():
+    room = importlib.import_module("camshaft.handlers.fine_tuning")
+    room.load_matching = importlib.import_module(f"{room.__name__}.load_matching")
+    assert callable(room.load_matching)

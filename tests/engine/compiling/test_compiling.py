@@ -130,13 +130,12 @@ def test_from_the_second_epoch_on_nothing_is_compiled(tmp_path):
         {"precision": "bf16"},
         {"precision": "fp16"},
         {"split": 3},
-        {"split": "auto"},
         {"weight": lambda output: output.target.numel(), "accumulate": 3},
         {"kind": partial(torch.optim.SGD, momentum=0.9)},
         {"kind": torch.optim.Adam},
         {"kind": torch.optim.RMSprop},
     ],
-    ids=["bf16", "fp16", "split", "auto", "weight", "momentum", "Adam", "RMSprop"],
+    ids=["bf16", "fp16", "split", "weight", "momentum", "Adam", "RMSprop"],
 )
 def test_nothing_is_compiled_later_with_any_setting_and_the_run_is_the_plain_one(options):
     engine, model = build(**options)

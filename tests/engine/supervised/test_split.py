@@ -9,33 +9,20 @@ from torch.nn.functional import mse_loss
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 from camshaft import Events, Transfer, map_tensors, supervised, to_device
-from camshaft.handlers import Checkpoint
 
 
 class Small(torch.nn.Module):
-    """A model with dropout and running means that has room for so many samples at once."""
+    """A model with dropout and running means that notes how many samples it is given at once."""
 
-    def __init__(self, room=None, room_backward=None):
+    def __init__(self):
         super().__init__()
         self.layer = torch.nn.Linear(3, 1)
         self.norm = torch.nn.BatchNorm1d(3, affine=False)
-        self.room, self.room_backward = room, room_backward
         self.seen = []
 
     def forward(self, x):
         self.seen.append(len(x))
-        if self.room is not None and len(x) > self.room > 0:
-            self.norm(x)  # and its running means have moved
-        if self.room is not None and len(x) > self.room:
-            torch.rand(1)
-            raise torch.OutOfMemoryError(f"no room for {len(x)} samples")
-        y = self.layer(torch.nn.functional.dropout(self.norm(x), 0.25, self.training))
-        if y.requires_grad and self.room_backward is not None and len(x) > self.room_backward:
-            y.register_hook(self.refuse)
-        return y
-
-    def refuse(self, gradient):
-        raise torch.OutOfMemoryError("no room on the way back")
+        return self.layer(torch.nn.functional.dropout(self.norm(x), 0.25, self.training))
 
 
 def build(model=None, **arguments):
@@ -92,77 +79,6 @@ def test_evaluation_goes_in_parts_too():
     assert torch.allclose(ours, theirs, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("room", [{"room": 3}, {"room_backward": 3}], ids=["forward", "backward"])
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_auto_finds_what_fits_and_trains_as_if_it_had_been_told(room, accumulate):
-    ours = Small(**room)
-    engine, _ = build(ours, split="auto", accumulate=accumulate)
-    state = engine.run(batches((3, 7, 7, 4)), max_epochs=3)
-    told = Small()
-    torch.manual_seed(0)
-    engine, _ = build(told, split=3, accumulate=accumulate)
-    expected = engine.run(batches((3, 7, 7, 4)), max_epochs=3)
-    assert ours.seen.count(7) == 1
-    for name, value in ours.state_dict().items():  # weights, running means: to the last bit
-        assert torch.equal(value, told.state_dict()[name]), name
-    assert torch.equal(state.metrics["loss"], expected.metrics["loss"])
-    assert (state.iteration, state.step) == (expected.iteration, expected.step)
-
-
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_gradients_of_parts_that_did_fit_are_not_counted_twice(accumulate):
-    class Row(torch.nn.Module):
-        def __init__(self, room=None):
-            super().__init__()
-            self.layer, self.room = torch.nn.Linear(3, 1), room
-            self.seen = []
-
-        def forward(self, x):
-            self.seen.append(len(x))
-            if self.room is not None and len(x) > self.room:
-                raise torch.OutOfMemoryError("no room")
-            return self.layer(torch.nn.functional.dropout(x, 0.25, self.training))
-
-    ours, told = Row(room=2), Row()
-    sizes = (1, 7, 4, 1)
-    for model, split in ((ours, "auto"), (told, 1)):
-        engine, _ = build(model, split=split, accumulate=accumulate)
-        torch.manual_seed(1)
-        engine.run(batches(sizes), max_epochs=1)
-    assert ours.seen[:5] == [1, 7, 2, 2, 3]  # two parts had their gradients when the third failed
-    for value, expected in zip(ours.parameters(), told.parameters(), strict=True):
-        assert torch.equal(value, expected)
-
-
-def test_a_single_sample_that_does_not_fit_is_the_error_it_was():
-    engine, _ = build(Small(room=0), split="auto")
-    with pytest.raises(torch.OutOfMemoryError, match="no room for 1 samples"):
-        engine.run(batches(), max_epochs=1)
-
-
-def test_what_was_found_is_remembered_so_that_a_resumed_run_is_the_same(tmp_path):
-    def run(directory, iterations):
-        model = Small(room=3)
-        engine, _ = build(model, split="auto", accumulate=2)
-        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=2), resume=True))
-        engine.run(batches(), max_iterations=iterations)
-        return model
-
-    whole = run(tmp_path / "whole", 4)
-    run(tmp_path / "parts", 2)
-    resumed = run(tmp_path / "parts", 4)
-    assert resumed.seen == [2, 2, 3, 2, 2]
-    for name, value in whole.state_dict().items():
-        assert torch.equal(value, resumed.state_dict()[name]), name
-
-
-def test_an_evaluation_that_does_not_fit_is_halved_for_itself():
-    model = Small(room=3)
-    engine, _ = build(model, split="auto")
-    engine.evaluate(batches((7,)))
-    assert model.seen == [7, 2, 2, 3]
-
-
 def test_tensors_inside_tuples_lists_and_dicts_are_cut_and_others_are_given_whole():
     seen = []
 
@@ -189,9 +105,9 @@ def test_a_batch_without_one_number_of_samples_is_an_error(pair):
         engine.run([pair], max_epochs=1)
 
 
-@pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "half"])
+@pytest.mark.parametrize("wrong", [0, -1, True, 2.5, "auto"])
 def test_wrong_sizes_are_refused(wrong):
-    with pytest.raises(ValueError, match="needs a number of samples, from 1, or 'auto'"):
+    with pytest.raises(ValueError, match="needs a number of samples, from 1; find_batch_size"):
         build(split=wrong)
 
 
@@ -308,27 +224,3 @@ def test_training_is_the_same_to_the_last_bit_with_overlapping_copies(device):
     expected, expected_loss = weights_on(device, device)
     assert torch.equal(weight, expected)
     assert torch.equal(loss, expected_loss)
-
-
-class Assigns(Small):
-    """Assigns buffers anew in its forward pass, before memory runs out."""
-
-    def __init__(self, room):
-        super().__init__(room)
-        self.register_buffer("mean", None)
-        self.register_buffer("means", torch.zeros(0))
-
-    def forward(self, input):
-        now = input.detach().mean()
-        self.mean = now if self.mean is None else 0.9 * self.mean + 0.1 * now
-        self.means = torch.cat([self.means, now[None]])
-        return super().forward(input)
-
-
-def test_buffers_that_a_forward_pass_assigns_are_put_back_before_parts_are_taken():
-    found, expected = Assigns(room=4), Assigns(room=99)
-    for model, split in ((found, "auto"), (expected, 3)):
-        engine, _ = build(model, split=split)
-        engine.run(batches((7, 7)), max_epochs=1)
-    assert torch.equal(found.means, expected.means)
-    assert torch.equal(found.mean, expected.mean)

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from camshaft import Engine, EventEnum, Events, State, Update, supervised
+from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.engine.update import Gradients, non_finite, norm_of, parameters_of
 from camshaft.handlers import Checkpoint, LRSchedule
 
@@ -50,34 +50,6 @@ def test_a_step_is_the_mean_over_what_its_window_held(losses, accumulate, weight
     ]
     assert gradients == pytest.approx(expected, rel=1e-12)
     assert state.step == len(expected)
-    assert not state.step_under_way.is_open
-
-
-def test_a_copy_puts_back_counts_and_gradients_as_often_as_asked():
-    weight, update = make(accumulate=3)
-    state = State(iteration=1)
-    update(state, 2 * weight)
-    put_back = update.micro_batch(state).copy()
-    for _ in range(2):
-        update(state, 100 * weight)
-        assert weight.grad.item() == 102.0
-        put_back()
-        assert weight.grad.item() == 2.0
-    steps = []
-    update.optimizer.register_step_pre_hook(lambda *_: steps.append(weight.grad.item()))
-    update(state, 4 * weight)
-    assert (weight.grad.item(), state.step) == (6.0, 0)  # the second micro-batch, not the fourth
-    update(state, 6 * weight)
-    assert (steps, state.step) == ([4.0], 1)
-
-
-def test_a_copy_without_an_open_window_puts_back_that_there_is_none():
-    weight, update = make(accumulate=2)
-    state = State(iteration=1)
-    put_back = update.micro_batch(state).copy()
-    update(state, 2 * weight)
-    assert state.step_under_way.is_open
-    put_back()
     assert not state.step_under_way.is_open
 
 

@@ -30,7 +30,7 @@ def run_out(*handlers):
 
 
 def test_every_run_out_of_memory_says_what_takes_less():
-    assert 'split="auto"' in run_out()
+    assert "split=8" in run_out()
     with pytest.raises(ZeroDivisionError) as caught:
         Engine(lambda state, batch: 1 / 0).run([1], max_epochs=1)
     assert "split" not in "\n".join(caught.value.__notes__)

@@ -318,19 +318,6 @@ def test_several_steps_an_iteration_are_told_in_the_first_and_horizon_is_what_to
     assert told.used == whole.used
 
 
-def test_a_scheduler_of_the_batches_where_each_makes_several_steps_is_told(small):
-    script = small(calls=3).add(lambda o: CosineAnnealingLR(o, 20))
-    script.run(10, max_epochs=2)  # a function of the optimizer says nothing of the horizon
-    script = small(calls=3)
-    script.add(CosineAnnealingLR(script.optimizer, 20))
-    with pytest.raises(RuntimeError, match="when=Events.ITERATION_COMPLETED"):
-        script.run(10, max_epochs=2)
-    script = small(calls=3)
-    script.add(CosineAnnealingLR(script.optimizer, 20), when=ITERATION)
-    script.run(10, max_epochs=2)
-    assert script.rate == pytest.approx(0.0)
-
-
 @pytest.mark.parametrize("when", [STEP, EPOCH])
 def test_a_rate_below_0_is_an_error_once_a_step_has_used_it(small, when):
     script = small().add(lambda o: LambdaLR(o, lambda step: 1 - step / 4), when=when)

@@ -162,8 +162,6 @@ def test_mistakes_are_told():
         find_batch_size(engine, data(), start=0)
     with pytest.raises(ValueError, match="there are 3 samples at the most"):
         find_batch_size(engine, data(3), multiple_of=8)
-    with pytest.raises(ValueError, match="with split='auto' every batch fits"):
-        find_batch_size(build(Room(), split="auto"), data())
     with pytest.raises(torch.OutOfMemoryError, match="not even a batch of 2"):
         find_batch_size(build(Room(forward=0)), data(), multiple_of=2)
     with pytest.raises(ZeroDivisionError):

@@ -1,0 +1,10 @@
+from ..outputs import Output as Output
+from ..outputs import count_next_tokens as count_next_tokens
+from ..outputs import count_tokens as count_tokens
+from .check import PRECISIONS as PRECISIONS
+from .device import Transfer as Transfer
+from .device import to_device as to_device
+from .device import way_to as way_to
+from .factory import supervised as supervised
+from .nested import map_tensors as map_tensors
+from .step import Supervised as Supervised

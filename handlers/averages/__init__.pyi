@@ -1,0 +1,2 @@
+from .ema import EMA as EMA
+from .swa import SWA as SWA
