@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
@@ -93,10 +92,8 @@ class MicroBatch:
             retain_graph: True to keep the graph for a further backward pass.
         """
         update, state = self._update, self._state
-        if (check := state.step_under_way.check) is not None and check.inside is not update:
-            again = partial(self.backward, loss, is_sum=is_sum, retain_graph=retain_graph)
-            check.watch(update, again)
-            return
+        if (check := state.step_under_way.check) is not None:
+            check.enter(update)
         loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
         update.backward(state, loss, retain_graph)
 
@@ -111,8 +108,6 @@ class MicroBatch:
         is_whole = window.calls >= update.accumulate or state.is_last_batch
         if is_whole and not window.is_held:
             update.close(state)
-        if step.check is not None:
-            step.check.accept(update)
 
     def copy(self) -> Callable[[], None]:
         """Copy the window, gradients and buffers; return a function that restores them."""
@@ -133,7 +128,7 @@ class MicroBatch:
                 for parameter, gradient in zip(parameters, kept, strict=True):
                     parameter.grad = _copy(gradient)
             if step.check is not None:
-                step.check.accept(update)
+                step.check.leave(update)
 
         return put_back
 
