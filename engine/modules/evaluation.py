@@ -216,6 +216,7 @@ def _with_modes(engine: Engine[Any, Any]) -> list[Any]:
     """Those that are objects or handlers of an engine, or attributes of one; each once."""
     things = (*engine.objects.values(), *engine.handlers.values())
     held = [one for each in things for one in (each, *getattr(each, "__dict__", {}).values())]
+    held = [each for each in held if hasattr(each, "param_groups")]  # a proxy has all names
     found = [one for each in held if _has_groups(each) for one in optimizers_in(each)]
     # By a parameter: a wrapper has those of the optimizer inside, which comes later.
     return [*{id(_parameters(each)[0]): each for each in found if has_modes(each)}.values()]

@@ -227,18 +227,21 @@ def own_generators(thing: object) -> dict[str, Any]:
         if kind in CONTAINERS:
             if 0 < len(value) <= SHORT:
                 pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                found |= {f"{name}[{key!r}]": each for key, each in pairs if is_generator(each)}
-        elif kind not in PLAIN and _is_kind_of_generator(kind):
+                pairs = ((key, each) for key, each in pairs if is_kind_of_generator(type(each)))
+                found |= {f"{name}[{key!r}]": each for key, each in pairs}
+        elif is_kind_of_generator(kind):
             found[name] = value
     return found
 
 
 def is_generator(thing: object) -> bool:
     """True for a random generator of torch, NumPy or Python whose state can be read."""
-    return _is_kind_of_generator(type(thing))
+    return is_kind_of_generator(type(thing))
 
 
-def _is_kind_of_generator(kind: type) -> bool:
+@lru_cache(maxsize=1024)
+def is_kind_of_generator(kind: type) -> bool:
+    """True for a class of such generators; of a known class, without a call of Python."""
     # Not isinstance: torch.Generator has an __instancecheck__ in Python, which would be slow.
     if issubclass(kind, random.Random):
         return not issubclass(kind, random.SystemRandom)
