@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..events import EventEnum, Events
+from ..modules import is_kind_of_module
 from ..signals import Process, Receiver
 from ..state import State
 from .reached import is_update
@@ -108,6 +109,12 @@ class Checked:
 def is_optimizer(thing: object) -> bool:
     """True for an object with parameter groups, such as torch's optimizers."""
     return hasattr(type(thing), "add_param_group")
+
+
+@lru_cache(maxsize=1024)
+def trains(kind: type) -> bool:
+    """True for a class of modules or optimizers."""
+    return is_kind_of_module(kind) or hasattr(kind, "add_param_group")
 
 
 def objects_by_place(objects: Mapping[str, Any]) -> dict[str, Any]:

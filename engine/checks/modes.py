@@ -8,7 +8,7 @@ from typing import Any
 from .. import modules
 from ..events import Events
 from ..explain import warn
-from .checked import Check, Checked, is_optimizer, objects_by_place, optimizers_of, updated
+from .checked import Check, Checked, objects_by_place, optimizers_of, trains, updated
 from .reached import reached
 
 Named = tuple[str, Any]
@@ -65,7 +65,7 @@ def check_modes(run: Checked) -> Check:
 def _trained(run: Checked) -> list[Named]:
     """The models that are trained, each once."""
     things = objects_by_place(run.objects)
-    things |= reached([run.process], lambda each: modules.is_module(each) or is_optimizer(each))
+    things |= reached([run.process], trains)
     optimizers = optimizers_of(things, run.handlers).values()
     trained = {id(each) for one in optimizers for each in updated(one)}
     found: dict[int, Named] = {}

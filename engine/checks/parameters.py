@@ -9,7 +9,7 @@ from typing import Any
 from .. import modules
 from ..explain import warn
 from ..names import few
-from .changed import address_of, addresses_in, are_equal, sample
+from .changed import address_of, addresses_in, sample
 from .checked import Check, Checked, objects_by_place, optimizers_of, updated
 
 
@@ -78,7 +78,7 @@ def check_idle(run: Checked) -> Check:
 
     yield from run.first_epoch()
     for name, module, before in unmoved:
-        if are_equal(_numbers(module), before):
+        if _numbers(module) == before:
             warn_if_it_drifts(f"objects[{name!r}]", module)
             if left := {n: p for n, p in _left([module], set()).items() if p.grad is not None}:
                 warn(_untrained(name, left))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dis
+import os
 import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
+from pathlib import Path
 from types import (
     CellType,
     CodeType,
@@ -21,15 +23,15 @@ from types import (
 from typing import Any, NamedTuple
 
 from .. import modules
-from ..state import (
-    LIBRARIES,
-    State,
-    generators_of,
-    global_generators,
-    is_by_user,
-    is_generator,
-    is_users,
+from ..state import State, generators_of, global_generators, is_kind_of_generator
+
+ROOT = Path(__file__).parents[2]
+LIBRARIES = (
+    *(str(ROOT / room) for room in ("engine", "handlers")),
+    *("<string>", "<frozen"),  # a dataclass's __init__, and Python's own
+    str(Path(os.__file__).parent),
 )
+"""Beginnings of the file paths of code that is not the script's; so is what pip installs."""
 
 WIDEST = 64
 """The most elements of a container that is searched: a larger container is data."""
@@ -68,13 +70,15 @@ class Reach(NamedTuple):
 
 
 def search(
-    roots: Iterable[tuple[str, Any]], is_leaf: Callable[[Any], bool] = lambda _: False
+    roots: Iterable[tuple[str, Any]],
+    are_leaves: Callable[[type], bool] = lambda _: False,
+    is_leaf: Callable[[Any], bool] | None = None,
 ) -> list[Reach]:
     """The values that can be reached from these roots, each object once.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
-    go into a leaf, the objects of other libraries, or large containers. Of a root without a
-    name, all attributes are searched.
+    go into objects of some types, other leaves, the objects of other libraries, or large
+    containers. Of a root without a name, all attributes are searched.
     """
     found, left = list[Reach](), deque(starmap(Reach, roots))
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
@@ -88,7 +92,8 @@ def search(
         elif id(thing) not in seen and not isinstance(thing, ModuleType):
             seen[id(thing)] = thing
             found.append(each)
-            if not (name and is_leaf(thing)):
+            is_end = name and (are_leaves(type(thing)) or (is_leaf is not None and is_leaf(thing)))
+            if not is_end:
                 left += reached_in(thing, name, id(thing) in whole)
     return found
 
@@ -98,19 +103,19 @@ def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
     return [("self" if is_of_the_script(each) else "", each) for each in functions]
 
 
-def reached(functions: Iterable[object], wanted: Callable[[Any], bool]) -> dict[str, Any]:
-    """By expression: the wanted objects that functions of a script can reach.
+def reached(functions: Iterable[object], wanted: Callable[[type], bool]) -> dict[str, Any]:
+    """By expression: the objects of wanted types that functions of a script can reach.
 
     >>> from torch import nn
     >>> target = nn.Linear(2, 1)
     >>> def step(state, batch, nets={"target": target}):
     ...     return nets["target"](batch)
-    >>> reached([step], lambda thing: isinstance(thing, nn.Module))
+    >>> reached([step], lambda kind: issubclass(kind, nn.Module))
     {"nets['target']": Linear(in_features=2, out_features=1, bias=True)}
     """
     found: dict[str, Any] = {}
     for name, thing, *_ in search(functions_of(functions), wanted):
-        if name and not isinstance(thing, (type, *PLAIN)) and wanted(thing):
+        if name and wanted(type(thing)):
             found.setdefault(name, thing)
     return found
 
@@ -134,7 +139,7 @@ def generators_of_run(
     seen = set(map(id, (*found.values(), *global_generators(), *generators_of(data))))
     called = (*functions, *modules.hooks_of(objects), *readers_of(data))
     for function in called:  # each by itself: two may use the same name
-        for name, each in reached([function], is_generator).items():
+        for name, each in reached([function], is_kind_of_generator).items():
             if id(each) not in seen:
                 seen.add(id(each))
                 found[name if name not in found else f"{name} {len(found)}"] = each
@@ -146,7 +151,9 @@ def doubts_of_workers(data: Any) -> list[str]:
     if not getattr(data, "num_workers", 0):
         return []
     usual = [*map(id, global_generators())]
-    own = reached([getattr(data.dataset, "__getitem__", None), data.collate_fn], is_generator)
+    own = reached(
+        [getattr(data.dataset, "__getitem__", None), data.collate_fn], is_kind_of_generator
+    )
     return [
         f"the data set has a random generator of its own ({name}), and each worker has a copy of "
         "it; draw from the generators of torch, NumPy or Python, which workers get anew for each "
@@ -191,15 +198,21 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         return [Reach(f"{name}.{k}", v, thing, thing, k) for k, v in own if k[:2] != "__"]
     if not (is_root or is_of_the_script(thing)):
         return []
-    own, kinds = getattr(thing, "__dict__", {}), type(thing).__mro__
+    own = getattr(thing, "__dict__", {})
+    slots, methods = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
-    slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kinds)
-    slots = (key for key in slots if key not in own and hasattr(thing, key))
+    slots = [key for key in slots if key not in own and hasattr(thing, key)]
     found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
-    # A method may call any other one.
-    kinds = [each for each in kinds if each.__module__.partition(".")[0] not in FOREIGN]
-    methods = chain.from_iterable(vars(each).values() for each in kinds)
-    return [*found, *(Reach(name, getattr(each, "fget", each)) for each in methods)]
+    return [*found, *(Reach(name, each) for each in methods)]
+
+
+@lru_cache(maxsize=1024)
+def _members(kind: type) -> tuple[list[str], list[Any]]:
+    """The slots of a class, and what a script's classes define: a method may call any other one."""
+    slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
+    own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in FOREIGN]
+    methods = chain.from_iterable(vars(each).values() for each in own)
+    return [*slots], [getattr(each, "fget", each) for each in methods]
 
 
 def _named_by(function: FunctionType, name: str) -> list[Reach]:
@@ -283,14 +296,31 @@ def _is_foreign(function: FunctionType) -> bool:
 
 def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
-    kind = type(thing)
-    if kind is FunctionType or not (hasattr(thing, "__dict__") or hasattr(kind, "__slots__")):
-        return False
-    home = kind.__module__.partition(".")[0]
-    return home not in FOREIGN or kind is SimpleNamespace or is_update(thing)
+    return (hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")) and (
+        _is_kind_of_the_script(type(thing)) or is_update(thing)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _is_kind_of_the_script(kind: type) -> bool:
+    return kind is SimpleNamespace or kind.__module__.partition(".")[0] not in FOREIGN
 
 
 def is_update(thing: object) -> bool:
     """True for an `Update`; its room is not imported here, since that would import torch."""
     room: Any = sys.modules.get(UPDATES)
     return room is not None and isinstance(thing, room.Update)
+
+
+def is_by_user(defined: Any) -> bool:
+    """True for a class or a function that the script defines, and not a library."""
+    return is_users(sys.modules.get(getattr(defined, "__module__", None) or ""))
+
+
+@lru_cache(maxsize=1024)
+def is_users(module: ModuleType | None) -> bool:
+    """True for a module of the script, and not of a library."""
+    file = getattr(module, "__file__", None)
+    if file is None:  # such as a notebook
+        return module is not None and module.__name__ == "__main__"
+    return "site-packages" not in file and not file.startswith(LIBRARIES)

@@ -234,11 +234,6 @@ def own_generators(thing: object) -> dict[str, Any]:
     return found
 
 
-def is_generator(thing: object) -> bool:
-    """True for a random generator of torch, NumPy or Python whose state can be read."""
-    return is_kind_of_generator(type(thing))
-
-
 @lru_cache(maxsize=1024)
 def is_kind_of_generator(kind: type) -> bool:
     """True for a class of such generators; of a known class, without a call of Python."""
