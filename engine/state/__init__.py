@@ -42,7 +42,7 @@ from .noted import (
 )
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
-from .values import is_plain_tensor, mapped, same_states, walk
+from .values import is_plain_tensor, items_of, same_states, walk
 
 __all__ = [
     "CONTAINERS",
@@ -77,8 +77,8 @@ __all__ = [
     "has_state",
     "is_kind_of_generator",
     "is_plain_tensor",
+    "items_of",
     "leave_evaluations",
-    "mapped",
     "must_leave",
     "on_devices",
     "own_generators",

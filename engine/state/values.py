@@ -71,19 +71,20 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 
 def same_states(one: Any, other: Any) -> bool:
     """True if two values have the same content in the same places, on whatever devices."""
+    if one is other:
+        return True
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return one.keys() == other.keys() and all(same_states(one[key], other[key]) for key in one)
     if isinstance(one, SEQUENCES) and isinstance(other, SEQUENCES):
         return len(one) == len(other) and all(map(same_states, one, other))
-    if type(one) is not type(other):
-        return False
     try:
-        if is_tensor(one):
+        if is_tensor(one) or is_tensor(other):
             one, other = one.cpu(), other.cpu()
-        if hasattr(one, "shape"):
-            return bool(one.shape == other.shape and (one == other).all())
-        return bool(one == other)
-    except Exception:  # of a class whose objects cannot be compared
+        if hasattr(one, "shape") and (one.shape, one.dtype) != (other.shape, other.dtype):
+            return False
+        equal = (one == other) | ((one != one) & (other != other))  # NaN equals NaN
+        return bool(equal.all() if hasattr(equal, "all") else equal)
+    except Exception:  # of classes whose objects cannot be compared
         return False
 
 
