@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
+from operator import attrgetter
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -59,8 +60,10 @@ OF_MODULES = frozenset(
     {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 )
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
+_where = attrgetter("where")
 OF_OPTIMIZERS = frozenset({"state", "param_groups", "defaults"})
 HOLDERS = (FunctionType, dict, type)
+COMPUTES = (FunctionType, MethodType, partial)
 Roots = Iterator[tuple[str, Any]]
 
 
@@ -210,7 +213,7 @@ class Changes:
                 self._note_own(name, each)  # such as the weights of a sampler
             yield name, each
         for one in filter(None, (engine, vars(engine).get("evaluation"))):
-            functions = [*script_functions(one.process, one.signals)]
+            functions = script_functions(one.process, one.signals)
             self._functions += functions
             yield from functions_of(functions)
         for name, each in engine.handlers.items():
@@ -220,11 +223,9 @@ class Changes:
             if is_by_user(type(each)):
                 yield name, each
             else:  # its trackers and meters follow the world, and not the run
-                computes = (FunctionType, MethodType, partial)
-                own = {
-                    k: v for k, v in own.items() if isinstance(v, computes) or modules.is_module(v)
-                }
-                yield from ((f"{name}.{key}", each) for key, each in own.items())
+                for key, one in own.items():
+                    if isinstance(one, COMPUTES) or modules.is_kind_of_module(type(one)):
+                        yield f"{name}.{key}", one
 
     def _is_leaf(self, thing: Any) -> bool:
         """True for what saves itself, or is not saved and is compared as a whole."""
@@ -238,7 +239,7 @@ class Changes:
 
     def _note(self, name: str, value: Any, owner: Any, holder: Any, key: Any) -> None:
         """Note what a search has found: the value of a name, and what the value itself holds."""
-        is_value = extent_of(value) is not None
+        is_value = isinstance(value, PLAIN) or extent_of(value) is not None
         if is_value and type(value) in CONTAINERS:
             self._whole.add(id(value))
         if holder is None:
@@ -382,8 +383,12 @@ def _is_kept(value: Any) -> bool:
 
 def is_noted(owner: Any) -> bool:
     """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    kind = type(owner)
-    return isinstance(owner, HOLDERS) or kind in (SimpleNamespace, Namespace) or is_by_user(kind)
+    return isinstance(owner, HOLDERS) or _is_kind_noted(type(owner))
+
+
+@lru_cache(maxsize=1024)
+def _is_kind_noted(kind: type) -> bool:
+    return kind in (SimpleNamespace, Namespace) or is_by_user(kind)
 
 
 def _parts_of(data: object) -> Roots:
@@ -418,16 +423,19 @@ def is_stateful(kind: type) -> bool:
 
 def script_functions(
     process: Callable[..., Any], signals: Mapping[Any, Any]
-) -> Iterator[Callable[..., Any]]:
+) -> list[Callable[..., Any]]:
     """The process function, and functions that a script attached, without Camshaft's handlers."""
-    yield process
-    for each in (each for signal in signals.values() for each in signal.receivers.values()):
-        function = each.function if isinstance(each, Subscription) else each
-        owner = type(getattr(function, "__self__", None)).__module__
-        if owner.partition(".")[0] != "camshaft":
-            yield function
-        if isinstance(each, Subscription):
-            yield from (e.where for e in each.trigger.clauses if e.where is not None)
+    found = [process]
+    for signal in signals.values():
+        for each in signal.receivers.values():
+            is_ours = isinstance(each, Subscription)
+            function = each.function if is_ours else each
+            owner = type(getattr(function, "__self__", None)).__module__
+            if owner.partition(".")[0] != "camshaft":
+                found.append(function)
+            if is_ours:
+                found += filter(None, map(_where, each.trigger.clauses))
+    return found
 
 
 def _known(state: State[Any, Any]) -> set[int]:

@@ -139,7 +139,10 @@ def optimizers_of(things: Mapping[str, Any], handlers: Mapping[str, Any]) -> dic
 
 def updated(optimizer: Any) -> list[Any]:
     """The parameters that an optimizer updates."""
-    return [each for group in optimizer.param_groups for each in group["params"]]
+    found = list[Any]()
+    for group in optimizer.param_groups:  # with no comprehension, which would be a call
+        found += group["params"]
+    return found
 
 
 _lock = Lock()

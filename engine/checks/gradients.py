@@ -213,8 +213,8 @@ class GradientCheck:
 
 
 def _look(update: Update) -> Look:
-    gradients = {id(each): each.grad for each in updated(update.optimizer)}
-    return {key: (each, 0 if each is None else each._version) for key, each in gradients.items()}
+    own = updated(update.optimizer)
+    return {id(e): (g := e.grad, 0 if g is None else g._version) for e in own}
 
 
 def _changed(now: Look, look: Look) -> list[Any]:

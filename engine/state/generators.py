@@ -226,9 +226,9 @@ def own_generators(thing: object) -> dict[str, Any]:
         kind = type(value)
         if kind in CONTAINERS:
             if 0 < len(value) <= SHORT:
-                pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                pairs = ((key, each) for key, each in pairs if is_kind_of_generator(type(each)))
-                found |= {f"{name}[{key!r}]": each for key, each in pairs}
+                for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                    if is_kind_of_generator(type(each)):
+                        found[f"{name}[{key!r}]"] = each
         elif is_kind_of_generator(kind):
             found[name] = value
     return found

@@ -184,7 +184,7 @@ def _mark(value: Any) -> list[Any]:
         if len(found) > WIDEST:  # too many to look at each one in each save
             return [len(value)]
         if kind in MAPPINGS:
-            found.append({key: v if type(v) in PLAIN else kind for key, v in each.items()})
+            found.append({key: v if type(v) in PLAIN else kind for key, v in [*each.items()]})
         elif kind is set:
             found.append(each.copy())
         elif kind in CONTAINERS:
@@ -236,8 +236,8 @@ def _inside(value: Any) -> Any:
     """What a container holds; not what a class of its own or a set does."""
     kind = type(value)
     if kind in MAPPINGS:
-        return value.items()
-    return enumerate(value) if kind in CONTAINERS and kind is not set else None
+        return [*value.items()]  # another thread may change it
+    return [*enumerate(value)] if kind in CONTAINERS and kind is not set else None
 
 
 def _is_key(value: Any) -> bool:
