@@ -41,9 +41,9 @@ from .reached import (
     PLAIN,
     functions_of,
     is_by_user,
+    is_kind_of_update,
     is_of_the_script,
     is_only_filled,
-    is_update,
     readers_of,
     search,
 )
@@ -218,7 +218,7 @@ class Changes:
             yield from functions_of(functions)
         for name, each in engine.handlers.items():
             own = getattr(each, "__dict__", {})
-            if is_update(each):
+            if is_kind_of_update(type(each)):
                 self._notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
             if is_by_user(type(each)):
                 yield name, each

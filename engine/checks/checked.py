@@ -12,7 +12,7 @@ from ..events import EventEnum, Events
 from ..modules import is_kind_of_module
 from ..signals import Process, Receiver
 from ..state import State
-from .reached import is_update
+from .reached import is_kind_of_update
 
 if TYPE_CHECKING:
     from ..moments import Moments
@@ -52,7 +52,7 @@ class Checked:
     @cached_property
     def updates(self) -> dict[str, Update]:
         """The updates among the handlers, by name."""
-        return {name: each for name, each in self.handlers.items() if is_update(each)}
+        return {name: each for name, each in self.handlers.items() if is_kind_of_update(type(each))}
 
     @cached_property
     def optimizers(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Checked:
                     self._checks[check] = check.send(moment)  # type: ignore[arg-type]
                 except StopIteration:
                     del self._checks[check]
-        wanted = {each for waits in self._checks.values() for each in waits}
+        wanted = set[Any]().union(*self._checks.values())
         for each in self._calls.keys() - wanted:
             self.moments.drop_check(getattr(each, "event", each), self._calls.pop(each))
         for each in wanted - self._calls.keys():

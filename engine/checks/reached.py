@@ -176,7 +176,7 @@ def readers_of(data: object) -> list[Callable[..., Any]]:
 def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
-        return [] if _is_foreign(thing) else _named_by(thing, name)
+        return [] if _is_foreign(thing.__code__.co_filename) else _named_by(thing, name)
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
         return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]
@@ -201,9 +201,9 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     own = getattr(thing, "__dict__", {})
     slots, methods = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
-    slots = [key for key in slots if key not in own and hasattr(thing, key)]
-    found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
-    return [*found, *(Reach(name, each) for each in methods)]
+    if slots := slots and [key for key in slots if key not in own and hasattr(thing, key)]:
+        found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
+    return found + [Reach(name, each) for each in methods] if methods else found
 
 
 @lru_cache(maxsize=1024)
@@ -289,27 +289,28 @@ def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:
     return " ".join(words) + " "
 
 
-def _is_foreign(function: FunctionType) -> bool:
-    file = function.__code__.co_filename
+@lru_cache(maxsize=1024)
+def _is_foreign(file: str) -> bool:
     return "site-packages" in file or file.startswith(LIBRARIES)
 
 
 def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
-    return (hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")) and (
-        _is_kind_of_the_script(type(thing)) or is_update(thing)
-    )
+    has_attributes = hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")
+    return has_attributes and _is_kind_of_the_script(type(thing))
 
 
 @lru_cache(maxsize=1024)
 def _is_kind_of_the_script(kind: type) -> bool:
-    return kind is SimpleNamespace or kind.__module__.partition(".")[0] not in FOREIGN
+    is_home = kind.__module__.partition(".")[0] not in FOREIGN
+    return is_home or kind is SimpleNamespace or is_kind_of_update(kind)
 
 
-def is_update(thing: object) -> bool:
-    """True for an `Update`; its room is not imported here, since that would import torch."""
+@lru_cache(maxsize=1024)
+def is_kind_of_update(kind: type) -> bool:
+    """True for the class `Update`; its room is not imported here, since that would import torch."""
     room: Any = sys.modules.get(UPDATES)
-    return room is not None and isinstance(thing, room.Update)
+    return room is not None and issubclass(kind, room.Update)
 
 
 def is_by_user(defined: Any) -> bool:
@@ -323,4 +324,4 @@ def is_users(module: ModuleType | None) -> bool:
     file = getattr(module, "__file__", None)
     if file is None:  # such as a notebook
         return module is not None and module.__name__ == "__main__"
-    return "site-packages" not in file and not file.startswith(LIBRARIES)
+    return not _is_foreign(file)

@@ -280,7 +280,7 @@ def _unpacked(state: tuple[int, bytes, float | None]) -> tuple[Any, ...]:
 def _plain(state: Any) -> Any:
     """The state with each NumPy array as its dtype and bytes, and each torch tensor as bytes."""
     if isinstance(state, dict):
-        return {name: _plain(value) for name, value in state.items()}
+        return {k: v if type(v) in PLAIN else _plain(v) for k, v in state.items()}
     if hasattr(state, "device") and hasattr(state, "numpy"):
         return state.numpy().tobytes()
     return (state.dtype.str, state.tobytes()) if hasattr(state, "tobytes") else state
