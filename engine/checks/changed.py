@@ -8,7 +8,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+from functools import partial
 from operator import attrgetter
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
@@ -33,6 +33,7 @@ from ..state import (
     is_kind_of_generator,
     is_plain_tensor,
     on_devices,
+    once_a_type,
     same_states,
     walk,
 )
@@ -386,7 +387,7 @@ def is_noted(owner: Any) -> bool:
     return isinstance(owner, HOLDERS) or _is_kind_noted(type(owner))
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def _is_kind_noted(kind: type) -> bool:
     return kind in (SimpleNamespace, Namespace) or is_by_user(kind)
 
@@ -406,12 +407,12 @@ def _parts_of(data: object) -> Roots:
                     left.append((f"{name}.{key}", inner))
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def _is_kind_of_leaf(kind: type) -> bool:
     return trains(kind) or is_kind_of_generator(kind)
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def is_stateful(kind: type) -> bool:
     """True for a class whose objects a checkpoint can hold; false for data that gives batches."""
     if not (hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")):

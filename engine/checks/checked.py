@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..events import EventEnum, Events
 from ..modules import is_kind_of_module
 from ..signals import Process, Receiver
-from ..state import State
+from ..state import State, once_a_type
 from .reached import is_kind_of_update
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Checked:
         self._began = state.epoch
         self._checks: dict[Check, tuple[Moment | None, ...]] = {}
         """What each check waits for now."""
-        self._calls: dict[Moment, Receiver] = {}
+        self._calls: dict[Moment, tuple[EventEnum, Receiver]] = {}
 
     @cached_property
     def updates(self) -> dict[str, Update]:
@@ -89,12 +89,12 @@ class Checked:
                 except StopIteration:
                     del self._checks[check]
         wanted = set[Any]().union(*self._checks.values())
-        for each in self._calls.keys() - wanted:
-            self.moments.drop_check(getattr(each, "event", each), self._calls.pop(each))
-        for each in wanted - self._calls.keys():
-            self._calls[each] = call = partial(self._go_on, each)
-            event, is_last = (each.event, True) if isinstance(each, After) else (each, False)
-            self.moments.add_check(event, call, last=is_last)
+        for gone in self._calls.keys() - wanted:
+            self.moments.drop_check(*self._calls.pop(gone))
+        for new in wanted - self._calls.keys():
+            event: EventEnum = new.event if isinstance(new, After) else new
+            self._calls[new] = event, (call := partial(self._go_on, new))
+            self.moments.add_check(event, call, last=isinstance(new, After))
 
     def _close(self, state: State[Any, Any]) -> None:
         for check in self._checks:
@@ -111,7 +111,7 @@ def is_optimizer(thing: object) -> bool:
     return hasattr(type(thing), "add_param_group")
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def trains(kind: type) -> bool:
     """True for a class of modules or optimizers."""
     return is_kind_of_module(kind) or hasattr(kind, "add_param_group")

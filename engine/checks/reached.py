@@ -23,7 +23,13 @@ from types import (
 from typing import Any, NamedTuple
 
 from .. import modules
-from ..state import State, generators_of, global_generators, is_kind_of_generator
+from ..state import (
+    State,
+    generators_of,
+    global_generators,
+    is_kind_of_generator,
+    once_a_type,
+)
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = (
@@ -194,8 +200,8 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(thing, list | tuple | set | deque) and len(thing) <= WIDEST:
         return [Reach(f"{name}[{number}]", each, thing) for number, each in enumerate(thing)]
     if isinstance(thing, type):
-        own = vars(thing).items() if is_by_user(thing) else ()
-        return [Reach(f"{name}.{k}", v, thing, thing, k) for k, v in own if k[:2] != "__"]
+        table = vars(thing) if is_by_user(thing) else {}
+        return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
     if not (is_root or is_of_the_script(thing)):
         return []
     own = getattr(thing, "__dict__", {})
@@ -206,7 +212,7 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     return found + [Reach(name, each) for each in methods] if methods else found
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def _members(kind: type) -> tuple[list[str], list[Any]]:
     """The slots of a class, and what a script's classes define: a method may call any other one."""
     slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
@@ -300,13 +306,13 @@ def is_of_the_script(thing: Any) -> bool:
     return has_attributes and _is_kind_of_the_script(type(thing))
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def _is_kind_of_the_script(kind: type) -> bool:
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     return is_home or kind is SimpleNamespace or is_kind_of_update(kind)
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def is_kind_of_update(kind: type) -> bool:
     """True for the class `Update`; its room is not imported here, since that would import torch."""
     room: Any = sys.modules.get(UPDATES)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 from typing import Any
 
-from ..state import own_generators
+from ..state import once_a_type, own_generators
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """Where a module of torch has its hooks."""
@@ -75,7 +74,7 @@ def is_module(thing: object) -> bool:
     return is_kind_of_module(type(thing))
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def is_kind_of_module(kind: type) -> bool:
     """True for a class of modules; a call of this costs no call of Python for a known class."""
     # By its methods: this file must not import torch.

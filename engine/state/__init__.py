@@ -42,7 +42,7 @@ from .noted import (
 )
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
-from .values import is_plain_tensor, items_of, same_states, walk
+from .values import is_plain_tensor, items_of, once_a_type, same_states, walk
 
 __all__ = [
     "CONTAINERS",
@@ -81,6 +81,7 @@ __all__ = [
     "leave_evaluations",
     "must_leave",
     "on_devices",
+    "once_a_type",
     "own_generators",
     "parts_inside",
     "places_in",

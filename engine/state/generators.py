@@ -9,9 +9,10 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
-from functools import lru_cache
 from hashlib import blake2b
 from typing import Any
+
+from .values import once_a_type
 
 PLAIN: set[type] = {bool, int, float, str, set, type(None)}
 
@@ -180,13 +181,11 @@ def parts_inside(data: object, wanted: Callable[[Any], bool]) -> list[Any]:
     return [*found.values()]
 
 
-def _gives_batches(kind: type) -> bool:
+@once_a_type
+def gives_batches(kind: type) -> bool:
     """True for a class that gives batches, indices or samples; no tensor, array or module does."""
     gives = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
     return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
-
-
-gives_batches: Callable[[type], bool] = lru_cache(maxsize=1024)(_gives_batches)
 
 
 def loaders_in(data: object) -> list[Any]:
@@ -234,7 +233,7 @@ def own_generators(thing: object) -> dict[str, Any]:
     return found
 
 
-@lru_cache(maxsize=1024)
+@once_a_type
 def is_kind_of_generator(kind: type) -> bool:
     """True for a class of such generators; of a known class, without a call of Python."""
     # Not isinstance: torch.Generator has an __instancecheck__ in Python, which would be slow.

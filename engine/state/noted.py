@@ -81,13 +81,9 @@ class SettingsNoted:
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
-        now, before = [*map(call, self._reads)], self._before
-        pairs = zip(before, now, strict=True)
-        try:  # in one pass without calls, since there may be thousands
-            moved = [(n, v, was) for (n, was), v in pairs if v is not was and v != was]
-        except Exception:  # a number has become a tensor or an array
-            pairs = zip(before, now, strict=True)
-            moved = [(n, v, was) for (n, was), v in pairs if v is not was and not _equal(v, was)]
+        # In one pass without calls, since there may be thousands; most values are the same objects.
+        pairs = zip(self._before, [*map(call, self._reads)], strict=True)
+        moved = [(n, v, was) for (n, was), v in pairs if v is not was and not _equal(v, was)]
         yield from moved
         for name, was in self._marks:
             if not _equal(_mark(value := self._places[name].read()), was):
@@ -193,7 +189,10 @@ def _mark(value: Any) -> list[Any]:
         elif is_plain_tensor(each):
             found += _Same(each), _numbers_of(each)
         elif is_array(each):
-            found += _Same(each), zlib.crc32(_bytes_of(each))
+            # Of a large one, of some numbers, with those at its beginning.
+            step = max(1, each.size // 4096) if each.nbytes > LARGEST else 1
+            own = each.reshape(-1)[::step] if step > 1 else each
+            found += _Same(each), zlib.crc32(own.tobytes())
         else:
             found.append(each if kind in PLAIN else _Same(each))
     return found
@@ -223,13 +222,6 @@ def _numbers_of(tensor: Any) -> Any:
         return count
     own = tensor.detach().reshape(-1).view(sys.modules["torch"].uint8)
     return count, zlib.crc32(own.numpy())
-
-
-def _bytes_of(array: Any) -> bytes:
-    """The bytes of an array; of a large one, of some numbers, with those at its beginning."""
-    step = max(1, array.size // 4096) if array.nbytes > LARGEST else 1
-    found: bytes = (array.reshape(-1)[::step] if step > 1 else array).tobytes()
-    return found
 
 
 def _inside(value: Any) -> Any:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 """Types of values that hold no others; a memory may hold a million, so a walk skips them."""
 DEEPEST = 200
 """Values that nest deeper, or contain themselves, are refused when they are encoded."""
+T = TypeVar("T")
 SEQUENCES = (list, tuple, deque)
 Found = tuple[str, Any]
 """A place, such as `hidden.0`, and the value there."""
+
+
+def once_a_type(function: Callable[[type], T]) -> Callable[[type], T]:
+    """Let a function remember its answer for each class: then it is called without Python."""
+    return lru_cache(maxsize=1024)(function)
 
 
 def items_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
