@@ -1,6 +1,5 @@
 """The state of a run: its clocks, metrics, handler memory, and position in the data."""
 
-from .contents import has_state
 from .generators import (
     Rng,
     capture_generators,
@@ -18,6 +17,7 @@ from .generators import (
     seed_of_rank,
     set_state,
 )
+from .handler_memory import has_state
 from .latest_metrics import Entry, LatestMetrics, as_float
 from .leaving import (
     LEAVABLE,

@@ -9,7 +9,6 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
-from .contents import plain_entries
 from .values import PLAIN, Found, is_array, is_tensor, mapped, walk
 
 
@@ -61,7 +60,9 @@ def refuse_graphs(value: Any) -> None:
             )
 
 
-def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+def refuse_shared(
+    memories: Mapping[str, Any], contents: Mapping[str, Any], objects: Mapping[str, Any]
+) -> None:
     """Refuse values in these memories, by name, that are shared and that a resume would separate.
 
     They are a list, dict, set or array that occurs twice, two views of the same storage, and a
@@ -71,7 +72,6 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
     Raises:
         TypeError: There is such a value, or a tensor that would come back as something else.
     """
-    contents = {name: plain_entries(memory) for name, memory in memories.items()}
     inside = [each for name, content in contents.items() for each in walk(content, name)]
     _refuse_lost(inside)
     seen: dict[int, str] = {}
