@@ -45,8 +45,8 @@ class Checked:
         self.objects: Mapping[str, Any] = state.engine.objects
         self.handlers: Mapping[str, Any] = state.engine.handlers
         self._began = state.epoch
-        self._checks: dict[Check, tuple[Moment | None, ...]] = {}
-        """What each check waits for now."""
+        self._checks: dict[Check, tuple[Any, ...]] = {}
+        """The moments that each check waits for now; None for its beginning."""
         self._calls: dict[Moment, tuple[EventEnum, Receiver]] = {}
 
     @cached_property
@@ -88,7 +88,7 @@ class Checked:
                     self._checks[check] = check.send(moment)  # type: ignore[arg-type]
                 except StopIteration:
                     del self._checks[check]
-        wanted = set[Any]().union(*self._checks.values())
+        wanted = set[Moment]().union(*self._checks.values())
         for gone in self._calls.keys() - wanted:
             self.moments.drop_check(*self._calls.pop(gone))
         for new in wanted - self._calls.keys():

@@ -7,6 +7,7 @@ from .generators import (
     gives_batches,
     global_generators,
     is_kind_of_generator,
+    once_a_type,
     own_generators,
     parts_inside,
     places_in,
@@ -42,7 +43,7 @@ from .noted import (
 )
 from .run_control import Dealing, Position, RunControl
 from .state import Batch, Output, State, under_way
-from .values import is_plain_tensor, items_of, once_a_type, same_states, walk
+from .values import is_plain_tensor, items_of, same_states, walk
 
 __all__ = [
     "CONTAINERS",

@@ -9,10 +9,9 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
-
-from .values import once_a_type
+from typing import Any, TypeVar
 
 PLAIN: set[type] = {bool, int, float, str, set, type(None)}
 
@@ -25,7 +24,14 @@ SEARCHED = (list, tuple, dict)
 MOST = 500
 """The most objects inside data that are searched."""
 
+T = TypeVar("T")
+
 logger: logging.Logger = logging.getLogger("camshaft")
+
+
+def once_a_type(function: Callable[[type], T]) -> Callable[[type], T]:
+    """Let a function remember its answer for each class: then it is called without Python."""
+    return lru_cache(maxsize=1024)(function)
 
 
 @dataclass(slots=True)

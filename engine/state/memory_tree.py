@@ -9,7 +9,7 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
-from .values import PLAIN, Found, is_array, is_tensor, mapped, walk
+from .values import PLAIN, Found, is_any_array, is_any_tensor, mapped, walk
 
 
 def devices_of(value: Any) -> dict[str, str]:
@@ -85,7 +85,7 @@ def refuse_shared(
     _refuse_views(inside)
     tensors: dict[int, str] = {}
     for place, value in inside:
-        for storage in _storages(value) if is_tensor(value) else ():
+        for storage in _storages(value) if is_any_tensor(value) else ():
             tensors.setdefault(storage, place)
     for name, each in objects.items() if tensors else ():
         _refuse_followers(tensors, name, each)
@@ -94,12 +94,12 @@ def refuse_shared(
 def _refuse_lost(inside: Iterable[Found]) -> None:
     """Refuse parameters, and tensors that are elements of sets or keys of dicts."""
     for place, value in inside:
-        if is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
+        if is_any_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
             raise TypeError(
                 f"{place} is a Parameter, which would come back as a tensor; put parameters into "
                 "the engine's objects, and remember what .detach() gives"
             )
-        if isinstance(value, dict | set | frozenset) and any(map(is_tensor, value)):
+        if isinstance(value, dict | set | frozenset) and any(map(is_any_tensor, value)):
             raise TypeError(
                 f"{place} has tensors as elements or keys, and a resume makes new tensors, which "
                 "equal none of these; remember them in a list"
@@ -107,17 +107,19 @@ def _refuse_lost(inside: Iterable[Found]) -> None:
 
 
 def _is_changeable(found: Found) -> bool:
-    return isinstance(found[1], list | dict | set) or is_array(found[1])
+    return isinstance(found[1], list | dict | set) or is_any_array(found[1])
 
 
 def _refuse_views(inside: Iterable[Found]) -> None:
     """Refuse tensors and arrays of which one has numbers of another, unless they are one view."""
     views: dict[Hashable, tuple[str, Any]] = {}
     for place, value in inside:
-        for each in (value,) if is_array(value) else _dense(value) if is_tensor(value) else ():
-            shown = each if is_array(each) else _by_address(each)
+        for each in (
+            (value,) if is_any_array(value) else _dense(value) if is_any_tensor(value) else ()
+        ):
+            shown = each if is_any_array(each) else _by_address(each)
             kind = str(each.dtype), each.shape, shown.strides, shown.ctypes.data
-            views.setdefault(id(each) if is_array(each) else kind, (place, shown))
+            views.setdefault(id(each) if is_any_array(each) else kind, (place, shown))
     if len(views) < 2:
         return
     import numpy
@@ -170,7 +172,7 @@ def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None
 
 def is_usual(value: Any) -> bool:
     """True if a checkpoint holds this value as it is, apart from what a dict or list holds."""
-    if not is_tensor(value):
+    if not is_any_tensor(value):
         return type(value) in (dict, list, tuple, *PLAIN)
     is_dense = str(value.layout) == "torch.strided" and not (value.is_meta or value.is_quantized)
     return type(value) is sys.modules["torch"].Tensor and is_dense and not value.is_complex()
@@ -180,21 +182,21 @@ def _tensors(value: Any) -> Iterator[Found]:
     """The tensors in a value, each with a place of its own."""
     times = Counter[str]()
     for place, each in walk(value):
-        if is_tensor(each):
+        if is_any_tensor(each):
             times[place] += 1  # {"a.b": ...} and {"a": {"b": ...}}
             yield place if times[place] == 1 else f"{place}~{times[place]}", each
 
 
 def with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with each tensor replaced by `change(tensor)`, called in their order."""
-    return mapped(value, lambda each: change(each) if is_tensor(each) else each)
+    return mapped(value, lambda each: change(each) if is_any_tensor(each) else each)
 
 
 def _dense(tensor: Any) -> Iterator[Any]:
     """The dense tensors that hold the numbers of this one; nothing shares those of a sparse one."""
     if hasattr(tensor, "__tensor_flatten__"):  # it is made of others, as a DTensor is
         inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
-        for each in filter(is_tensor, inner):
+        for each in filter(is_any_tensor, inner):
             yield from _dense(each)
     elif str(tensor.layout) == "torch.strided" and not tensor.is_meta:
         yield tensor

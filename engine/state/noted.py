@@ -12,7 +12,7 @@ from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .values import PLAIN, is_array, is_plain_tensor, mapped, walk
+from .values import PLAIN, is_any_array, is_plain_tensor, mapped, walk
 
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
@@ -132,7 +132,7 @@ def copy_of(value: Any) -> Any:
 def _copied(value: Any) -> Any:
     if is_plain_tensor(value):
         return value.detach().clone()
-    return value.copy() if type(value) is set or is_array(value) else value
+    return value.copy() if type(value) is set or is_any_array(value) else value
 
 
 def assign(place: Spot, value: Any) -> None:
@@ -153,7 +153,11 @@ def _taken(now: Any, value: Any) -> Any:
         if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
             return value.to(now.device)
         now.data.copy_(value)
-    elif is_array(now) and is_array(value) and (now.shape, now.dtype) == (value.shape, value.dtype):
+    elif (
+        is_any_array(now)
+        and is_any_array(value)
+        and (now.shape, now.dtype) == (value.shape, value.dtype)
+    ):
         now[...] = value
     elif type(now) in (list, deque) and type(value) is list:
         rest = [None] * (len(value) - len(now))
@@ -188,7 +192,7 @@ def _mark(value: Any) -> list[Any]:
             found.append([*each] if is_plain else [v if type(v) in PLAIN else kind for v in each])
         elif is_plain_tensor(each):
             found += _Same(each), _numbers_of(each)
-        elif is_array(each):
+        elif is_any_array(each):
             # Of a large one, of some numbers, with those at its beginning.
             step = max(1, each.size // 4096) if each.nbytes > LARGEST else 1
             own = each.reshape(-1)[::step] if step > 1 else each
@@ -244,7 +248,7 @@ def _is_numbers(value: Any) -> bool:
     """True for a tensor or an array of torch's and NumPy's own classes whose bytes are at hand."""
     if is_plain_tensor(value):
         return not value.is_meta and str(value.layout) == "torch.strided"
-    return is_array(value) and type(value).__name__ == "ndarray" and not value.dtype.hasobject
+    return is_any_array(value) and type(value).__name__ == "ndarray" and not value.dtype.hasobject
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -5,22 +5,15 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 """Types of values that hold no others; a memory may hold a million, so a walk skips them."""
 DEEPEST = 200
 """Values that nest deeper, or contain themselves, are refused when they are encoded."""
-T = TypeVar("T")
 SEQUENCES = (list, tuple, deque)
 Found = tuple[str, Any]
 """A place, such as `hidden.0`, and the value there."""
-
-
-def once_a_type(function: Callable[[type], T]) -> Callable[[type], T]:
-    """Let a function remember its answer for each class: then it is called without Python."""
-    return lru_cache(maxsize=1024)(function)
 
 
 def items_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
@@ -84,18 +77,19 @@ def same_states(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(same_states(one[key], other[key]) for key in one)
     if isinstance(one, SEQUENCES) and isinstance(other, SEQUENCES):
         return len(one) == len(other) and all(map(same_states, one, other))
+    own: Any = one
     try:
-        if is_tensor(one) or is_tensor(other):
-            one, other = one.cpu(), other.cpu()
-        if hasattr(one, "shape") and (one.shape, one.dtype) != (other.shape, other.dtype):
+        if is_any_tensor(one) or is_any_tensor(other):
+            own, other = own.cpu(), other.cpu()
+        if hasattr(own, "shape") and (own.shape, own.dtype) != (other.shape, other.dtype):
             return False
-        equal = (one == other) | ((one != one) & (other != other))  # NaN equals NaN
+        equal = (own == other) | ((own != own) & (other != other))  # NaN equals NaN
         return bool(equal.all() if hasattr(equal, "all") else equal)
     except Exception:  # of classes whose objects cannot be compared
         return False
 
 
-def is_tensor(value: Any) -> bool:
+def is_any_tensor(value: Any) -> bool:
     """True for a tensor of torch."""
     torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
     return torch is not None and isinstance(value, torch.Tensor)
@@ -107,7 +101,7 @@ def is_plain_tensor(value: Any) -> bool:
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
-def is_array(value: Any) -> bool:
+def is_any_array(value: Any) -> bool:
     """True for an array of NumPy."""
     numpy: Any = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)

@@ -240,15 +240,15 @@ def _other_values(tensor: Tensor) -> Tensor:
 
 def _elsewhere(value: Any, places: set[int], found: set[int]) -> Any:
     """A state with other numbers for these addresses, as in another process."""
-    kind, several = type(value), cast(Any, value)
-    if kind is int and value in places:
+    if type(value) is int and value in places:
         found.add(value)
         return value + 1  # an object's address is even
-    if kind is str and any(int(number) in places for number in NUMBER.findall(value)):
+    if type(value) is str and any(int(number) in places for number in NUMBER.findall(value)):
         return NUMBER.sub(lambda n: str(_elsewhere(int(n.group()), places, found)), value)
     if isinstance(value, dict):
         pairs = [[_elsewhere(each, places, found) for each in pair] for pair in value.items()]
         return type(value)(pairs)
+    kind, several = type(value), cast(Any, value)
     if kind in (list, tuple, set, frozenset) and len(several) < LONGEST_LIST:
         return kind(_elsewhere(each, places, found) for each in several)
     return value
