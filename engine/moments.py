@@ -177,7 +177,9 @@ class Moment:
     def _compile(self, state: State[Any, Any], count: int) -> None:
         signal = self.signal
         self._outdated = False
-        self._always, self._timed = [(-1, check, check) for check in self.first], []
+        self._always, self._timed = [], []
+        if self.first:
+            self._always += [(-1, check, check) for check in self.first]
         order = 0
         is_silent = signal.is_muted or not signal.receivers
         receivers = () if is_silent else signal.receivers_for(state)
@@ -187,7 +189,8 @@ class Moment:
                 self._always.append((order, entry.function, receiver))
             else:
                 self._timed.append((entry.next(count - 1), order, entry))
-        self._always += [(order + 1, check, check) for check in self.last]
+        if self.last:
+            self._always += [(order + 1, check, check) for check in self.last]
         heapify(self._timed)
         self._set_due()
 

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from pathlib import Path
 
+import pytest
 import torch
 
 import camshaft
@@ -96,9 +97,30 @@ with ranks.process_group("gloo"):
 """
 
 
+START = """
+import json, sys
+sys.path.insert(0, sys.argv[2])
+import torch
+from camshaft.handlers import Checkpoint
+from test_walks import BATCH, Walk, engine_of
+
+engine = engine_of(torch.nn.Linear(4, 2))
+engine.add(*[Checkpoint(sys.argv[1])] * int(sys.argv[3]))
+with Walk() as walk:
+    engine.run([BATCH], max_epochs=1)
+print(json.dumps(walk.calls))
+"""
+
+
+@pytest.mark.parametrize(("handlers", "files", "calls"), [(0, 53, 1_000), (1, 94, 4_000)])
+def test_a_start_and_a_batch(processes, tmp_path, handlers, files, calls):
+    done = processes.run(START, tmp_path / "run", Path(__file__).parent, handlers)
+    check(done, files, calls)
+
+
 def test_a_save_of_one_process(processes, tmp_path):
     done = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
-    check(done, files=38, calls=2_150)  # one is of what the run has changed
+    check(done, files=38, calls=1_830)
 
 
 def test_a_save_of_two_ranks(processes, tmp_path):

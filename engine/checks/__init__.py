@@ -6,7 +6,7 @@ from .attach import attach_checks
 from .changed import Changes, script_functions
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
-from .reached import doubts_of_workers, generators_of_run, words_in
+from .reached import doubts_of_workers, generators_of_run
 from .same_on_ranks import check_same_on_ranks
 from .sharded import refuse_wrappers
 
@@ -26,5 +26,4 @@ __all__ = [
     "warn",
     "warn_if_it_drifts",
     "what_is",
-    "words_in",
 ]

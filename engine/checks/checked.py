@@ -1,28 +1,40 @@
-"""A run that is checked: the facts that checks share, and the moments of the checks."""
+"""A run that is checked: the facts that checks share, and how a check waits for its moments."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Generator, Mapping, Sequence
+from functools import cached_property, partial
 from threading import Lock, get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..events import EventEnum, Events
+from ..modules import is_kind_of_module
 from ..signals import Process, Receiver
-from ..state import State
-from .reached import is_update, words_in
+from ..state import State, once_a_type
+from .reached import is_kind_of_update
 
 if TYPE_CHECKING:
     from ..moments import Moments
     from ..update import Update
 
 
-class Checked:
-    """A run, the facts about it that several checks share, and the moments of the checks.
+class After(NamedTuple):
+    """A moment after all handlers of an event; the event itself is before them."""
 
-    Each check gets this object as the run begins: it looks at once, or asks for later calls.
-    """
+    event: EventEnum
+
+
+Moment = EventEnum | After
+Check = Generator[tuple[Moment, ...], Moment, None]
+"""A check reads from top to bottom: what is before the first `yield` is looked at as the run
+starts, each `yield` waits for one of some moments, and the end of the text ends the check."""
+
+ENDS = (Events.EPOCH_COMPLETED, Events.COMPLETED)
+
+
+class Checked:
+    """A run, the facts about it that several checks share, and the checks that go on with it."""
 
     def __init__(
         self, state: State[Any, Any], moments: Moments, process: Process[Any, Any]
@@ -32,14 +44,15 @@ class Checked:
         self.process: Process[Any, Any] = process
         self.objects: Mapping[str, Any] = state.engine.objects
         self.handlers: Mapping[str, Any] = state.engine.handlers
-        if state.training:
-            _begin()
-            self.at(Events.CLOSED, _end)
+        self._began = state.epoch
+        self._checks: dict[Check, tuple[Any, ...]] = {}
+        """The moments that each check waits for now; None for its beginning."""
+        self._calls: dict[Moment, tuple[EventEnum, Receiver]] = {}
 
     @cached_property
     def updates(self) -> dict[str, Update]:
         """The updates among the handlers, by name."""
-        return {name: each for name, each in self.handlers.items() if is_update(each)}
+        return {name: each for name, each in self.handlers.items() if is_kind_of_update(type(each))}
 
     @cached_property
     def optimizers(self) -> dict[str, Any]:
@@ -51,36 +64,57 @@ class Checked:
         """The identities of the parameters that these optimizers update."""
         return {id(each) for one in self.optimizers.values() for each in updated(one)}
 
-    @cached_property
-    def words(self) -> set[str]:
-        """The names and texts in the code of the process function."""
-        return words_in([self.process])
+    def follow(self, *checks: Check) -> None:
+        """Begin these checks, and let each go on at the moments that it waits for."""
+        self._checks |= dict.fromkeys(checks, (None,))
+        with _lock:
+            _running.append(get_ident())
+        self.moments.add_check(Events.CLOSED, self._close, last=True)
+        self._go_on(None, self.state)
 
-    def at(self, event: EventEnum, check: Receiver, *, last: bool = False) -> None:
-        """Call a check at each occurrence of an event: before all handlers, or after all."""
-        self.moments.add_check(event, check, last=last)
+    def ended(self, moment: Moment | None) -> bool:
+        """True if this moment is the end of this run's first new epoch, or of the run after it."""
+        return moment in ENDS and self.state.epoch > self._began
 
-    def no_more(self, event: EventEnum, check: Receiver) -> None:
-        """Stop calling a check, from the next occurrence on."""
-        self.moments.drop_check(event, check)
+    def first_epoch(self) -> Check:
+        """Wait for the end of the first new epoch."""
+        while not self.ended((yield ENDS)):
+            pass
 
-    def after_first_epoch(self, check: Receiver) -> None:
-        """Call a check once, at the end of this run's first new epoch, or of the run."""
-        began, is_pending = self.state.epoch, True
+    def _go_on(self, moment: Moment | None, state: State[Any, Any]) -> None:
+        for check, waits in [*self._checks.items()]:
+            if moment in waits:
+                try:
+                    self._checks[check] = check.send(moment)  # type: ignore[arg-type]
+                except StopIteration:
+                    del self._checks[check]
+        wanted = set[Moment]().union(*self._checks.values())
+        for gone in self._calls.keys() - wanted:
+            self.moments.drop_check(*self._calls.pop(gone))
+        for new in wanted - self._calls.keys():
+            event: EventEnum = new.event if isinstance(new, After) else new
+            self._calls[new] = event, (call := partial(self._go_on, new))
+            self.moments.add_check(event, call, last=isinstance(new, After))
 
-        def call(state: State[Any, Any]) -> None:
-            nonlocal is_pending
-            if is_pending and state.epoch > began:
-                is_pending = False
-                check(state)
-
-        for event in (Events.EPOCH_COMPLETED, Events.COMPLETED):
-            self.at(event, call)
+    def _close(self, state: State[Any, Any]) -> None:
+        for check in self._checks:
+            check.close()  # leaves its `with` blocks
+        self._checks.clear()
+        self._calls.clear()
+        with _lock:
+            _running.remove(get_ident())
+            _tidy()
 
 
 def is_optimizer(thing: object) -> bool:
     """True for an object with parameter groups, such as torch's optimizers."""
     return hasattr(type(thing), "add_param_group")
+
+
+@once_a_type
+def trains(kind: type) -> bool:
+    """True for a class of modules or optimizers."""
+    return is_kind_of_module(kind) or hasattr(kind, "add_param_group")
 
 
 def objects_by_place(objects: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,17 +129,20 @@ def optimizers_of(things: Mapping[str, Any], handlers: Mapping[str, Any]) -> dic
         for name, each in (*things.items(), *handlers.items())
     }
     found = {id(each): (name, each) for name, each in (*owned.items(), *things.items())}
-    return {name: each for name, each in found.values() if _has_groups(each)}
+    # A proxy, which has an attribute of any name, is none.
+    return {
+        name: each
+        for name, each in found.values()
+        if isinstance(getattr(each, "param_groups", None), Sequence)
+    }
 
 
-def _has_groups(thing: object) -> bool:
-    """True for an optimizer; a proxy, which has an attribute of any name, is none."""
-    return isinstance(getattr(thing, "param_groups", None), Sequence)
-
-
-def updated(optimizer: Any) -> Iterable[Any]:
+def updated(optimizer: Any) -> list[Any]:
     """The parameters that an optimizer updates."""
-    return (each for group in optimizer.param_groups for each in group["params"])
+    found = list[Any]()
+    for group in optimizer.param_groups:  # with no comprehension, which would be a call
+        found += group["params"]
+    return found
 
 
 _lock = Lock()
@@ -132,17 +169,6 @@ def unwatch_steps(look: Callable[[Any], None]) -> None:
     with _lock:
         if look in _looks:
             _looks.remove(look)
-        _tidy()
-
-
-def _begin() -> None:
-    with _lock:
-        _running.append(get_ident())
-
-
-def _end(state: State[Any, Any]) -> None:
-    with _lock:
-        _running.remove(get_ident())
         _tidy()
 
 

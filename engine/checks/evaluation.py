@@ -9,8 +9,7 @@ from typing import Any
 from .. import modules
 from ..events import Events
 from ..explain import warn
-from ..state import State
-from .checked import Checked
+from .checked import After, Check, Checked
 
 
 def check_mode(run: Checked) -> None:
@@ -35,33 +34,26 @@ def _is_in_a_module(parameters: set[int]) -> bool:
     return any(id(one) in parameters for one in held)
 
 
-def check_averaged(run: Checked) -> None:
+def check_averaged(run: Checked) -> Check:
     """Warn of a metric that each batch of an evaluation writes, and no handler averages.
 
     There is no warning if a function has a memory, since it may keep a running mean there.
     """
-    writes = 0
-    """The number of metric writes up to the last batch, before the handlers after the batches."""
-
-    def note(state: State[Any, Any]) -> None:
-        nonlocal writes
-        writes = state.metrics.writes
-
-    def check(state: State[Any, Any]) -> None:
-        memories, metrics = (*state.memory.saved, *state.memory.unsaved), state.metrics
-        if state.iteration < 2 or any(each.endswith(("()", "engine.process")) for each in memories):
-            return
-        for name in metrics:
-            is_of_batch = metrics.written(name) <= writes and metrics.is_fresh(name)
-            if is_of_batch and _is_measured(metrics[name]):
-                warn(
-                    f"the metric {name!r} of an evaluation is that of its last batch alone: the "
-                    "process function writes it for each batch, and no handler averages it. "
-                    f"engine.add(Average({name!r})) makes it the mean over all samples"
-                )
-
-    run.at(Events.EPOCH_COMPLETED, note)
-    run.at(Events.COMPLETED, check, last=True)
+    yield (Events.EPOCH_COMPLETED,)
+    state, metrics = run.state, run.state.metrics
+    writes = metrics.writes  # up to the last batch, before the handlers after the batches
+    yield (After(Events.COMPLETED),)
+    memories = (*state.memory.saved, *state.memory.unsaved)
+    if state.iteration < 2 or any(each.endswith(("()", "engine.process")) for each in memories):
+        return
+    for name in metrics:
+        is_of_batch = metrics.written(name) <= writes and metrics.is_fresh(name)
+        if is_of_batch and _is_measured(metrics[name]):
+            warn(
+                f"the metric {name!r} of an evaluation is that of its last batch alone: the "
+                "process function writes it for each batch, and no handler averages it. "
+                f"engine.add(Average({name!r})) makes it the mean over all samples"
+            )
 
 
 def _is_measured(value: Any) -> bool:

@@ -9,9 +9,8 @@ from typing import Any
 from .. import modules
 from ..explain import warn
 from ..names import few
-from ..state import State
-from .changed import address_of, addresses_in, are_equal, sample
-from .checked import Checked, objects_by_place, optimizers_of, updated
+from .changed import address_of, addresses_in, sample
+from .checked import Check, Checked, objects_by_place, optimizers_of, updated
 
 
 def check_known(run: Checked) -> None:
@@ -55,7 +54,7 @@ def check_stepped(run: Checked) -> None:
             )
 
 
-def check_idle(run: Checked) -> None:
+def check_idle(run: Checked) -> Check:
     """Warn of weights that no optimizer of the engine holds, and of teachers that drift.
 
     If an optimizer holds a part of the module, or the module of an optimizer is unknown, the
@@ -77,16 +76,12 @@ def check_idle(run: Checked) -> None:
         elif left or any(map(_drifts, own)):
             unmoved += [(name, each, _numbers(each)) for each in own]
 
-    def check(state: State[Any, Any]) -> None:
-        for name, module, before in unmoved:
-            if not are_equal(_numbers(module), before):
-                continue
+    yield from run.first_epoch()
+    for name, module, before in unmoved:
+        if _numbers(module) == before:
             warn_if_it_drifts(f"objects[{name!r}]", module)
             if left := {n: p for n, p in _left([module], set()).items() if p.grad is not None}:
                 warn(_untrained(name, left))
-        unmoved.clear()
-
-    run.after_first_epoch(check)
 
 
 def warn_if_it_drifts(name: str, module: Any) -> None:

@@ -35,8 +35,11 @@ DEEPEST = 4
 LIMITS = ("max_epochs", "max_iterations", "max_steps")
 ORDER = "the order of handlers"
 COUNTS = ("iteration", "step", "epoch")
+NONE = "nothing"
+"""What a rank has that lacks a handler or a parameter."""
 Entries = dict[str, str]
 """The settings of a rank by name, as text without addresses."""
+Differences = dict[str, tuple[str, str]]
 
 
 def check_same_on_ranks(
@@ -164,7 +167,7 @@ def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
     found: Entries = {}
     ours = {n: e for n, e in engine.handlers.items() if _is_ours(e) and n not in engine.local}
     for name, each in ours.items():
-        found |= _flat(name, each)
+        found |= {name: type(each).__name__, **_texts(name, _settings_of(each))}
     found[ORDER] = ", ".join(ours)  # messages of two handlers of one event would meet each other
     for one in (one for signal in signals.values() for one in signal.subscriptions):
         if _is_shared(one) and any(clause.seconds is not None for clause in one.trigger.clauses):
@@ -177,42 +180,35 @@ def _of_objects(objects: Mapping[str, Any]) -> Entries:
     for name, each in objects.items():
         found[name] = type(each).__name__
         if hasattr(each, "param_groups"):
-            found |= _of_groups(name, each.param_groups)
+            groups = each.param_groups
+            for number, group in enumerate(groups):
+                prefix = name if len(groups) == 1 else f"{name}.{number}"
+                found[f"{prefix}.params"] = f"{len(group['params'])} parameters"
+                left_out = ("params", "param_names")
+                found |= _texts(prefix, ((k, v) for k, v in group.items() if k not in left_out))
         elif hasattr(each, "optimizer") and hasattr(each, "step"):
-            found |= _plain_settings(name, each)
+            found |= _texts(name, _settings_of(each))
         elif hasattr(each, "named_parameters"):
             found |= _of_module(name, each)
-    return found
-
-
-def _of_groups(name: str, groups: list[dict[str, Any]]) -> Entries:
-    found: Entries = {}
-    for number, group in enumerate(groups):
-        prefix = name if len(groups) == 1 else f"{name}.{number}"
-        found[f"{prefix}.params"] = f"{len(group['params'])} parameters"
-        for key, value in group.items():
-            if key not in ("params", "param_names") and (text := _text(value)) is not None:
-                found[f"{prefix}.{key}"] = text
     return found
 
 
 def _of_module(name: str, module: Any) -> Entries:
     """The names, shapes and dtypes of parameters and persistent buffers."""
     found: Entries = {}
+    for key, each in module.named_parameters():
+        frozen = "" if each.requires_grad else ", frozen"
+        found[f"{name}.{_shown(key)}"] = f"{_form(each)}{frozen}"
+    order = ", ".join(found)
     hidden = {
         f"{path}.{key}".lstrip(".")
         for path, each in module.named_modules()
         for key in each._non_persistent_buffers_set
     }
-    for key, each in module.named_parameters():
-        frozen = "" if each.requires_grad else ", frozen"
-        found[f"{name}.{_shown(key)}"] = f"{_form(each)}{frozen}"
-    order = list(found)
     for key, each in module.named_buffers():
         if key not in hidden:
             found[f"{name}.{_shown(key)}"] = _form(each)
-    found[f"the order of the parameters of {name}"] = ", ".join(order)
-    return found
+    return {**found, f"the order of the parameters of {name}": order}
 
 
 def _shown(key: str) -> str:
@@ -225,13 +221,9 @@ def _form(tensor: Any) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
 
 
-def _flat(name: str, handler: Any) -> Entries:
-    """The class of a handler, and its settings that can be compared."""
-    return {name: type(handler).__name__, **_plain_settings(name, handler)}
-
-
-def _plain_settings(name: str, thing: Any) -> Entries:
-    texts = ((key, _text(value)) for key, value in _settings_of(thing))
+def _texts(name: str, settings: Iterable[tuple[str, Any]]) -> Entries:
+    """The settings that can be compared, as text."""
+    texts = ((key, _text(value)) for key, value in settings)
     return {f"{name}.{key}": text for key, text in texts if text is not None}
 
 
@@ -295,22 +287,17 @@ def _is_loss(thing: Any) -> bool:
     return type(thing).__module__ == "torch.nn.modules.loss"
 
 
-def _differences(own: Entries, first: Entries) -> dict[str, tuple[str | None, str | None]]:
+def _differences(own: Entries, first: Entries) -> Differences:
     """By name: the differing settings, as this rank's text and the first rank's text."""
-    names = [*first, *(name for name in own if name not in first)]
-    found = {n: (own.get(n), first.get(n)) for n in names if own.get(n) != first.get(n)}
-    shown = [*found][: 2 * SHOWN]
-    return {name: tuple(_short(each) for each in found[name]) for name in shown}  # type: ignore
+    names = [name for name in {**first, **own} if own.get(name) != first.get(name)]
+    pairs = ((own.get(name, NONE), first.get(name, NONE)) for name in names[: 2 * SHOWN])
+    return dict(zip(names, pairs, strict=False))
 
 
-def _short(text: str | None) -> str | None:
-    return text if text is None or len(text) <= LONGEST else f"{text[:LONGEST]}..."
-
-
-def _message(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
+def _message(found: list[Differences]) -> str:
     """The error message for all ranks, from each rank's differences from the first rank."""
     names = [*dict.fromkeys(name for each in found for name in each)]
-    lacking = {n for each in found for n, (own, first) in each.items() if None in (own, first)}
+    lacking = {name for each in found for name, pair in each.items() if NONE in pair}
     names = [n for n in names if not any(n.startswith(f"{other}.") for other in lacking - {n})]
     names = [n for n in names if n != ORDER or not lacking]
     said = "; ".join(_said(name, found) for name in names[:SHOWN])
@@ -322,22 +309,18 @@ def _message(found: list[dict[str, tuple[str | None, str | None]]]) -> str:
     )
 
 
-def _said(name: str, found: list[dict[str, tuple[str | None, str | None]]]) -> str:
+def _said(name: str, found: list[Differences]) -> str:
+    """What the odd ranks have for a setting, and then what most of the ranks have."""
     first = next(each[name][1] for each in found if name in each)
     have = [each[name][0] if name in each else first for each in found]
-    usual = Counter(have).most_common(1)[0][0]
-    others = "the others" if len(have) > 2 else "the other"
-    said = []
-    for value in dict.fromkeys(have):
-        if value == usual:
-            continue
-        where = [number for number, each in enumerate(have) if each == value]
-        who = f"rank {where[0]} has" if len(where) == 1 else f"ranks {listed(where)} have"
-        if value is None or usual is None:
-            said.append(f"{who} {name}" if usual is None else f"{who} no {name}")
-        else:
-            said.append(f"{who} {name}={value}")
-    lacking = {True: f", and {others} have none", False: f", and {others} have it"}
-    known = f" where {others} {'have' if len(have) > 2 else 'has'} {usual}"
-    is_one_sided = None in (usual, *have)
-    return ", ".join(said) + (lacking[usual is None] if is_one_sided else known)
+    usual, said = Counter(have).most_common(1)[0][0], list[str]()
+    for value in dict.fromkeys(value for value in have if value != usual):
+        odd = [number for number, each in enumerate(have) if each == value]
+        who = f"rank {odd[0]} has" if len(odd) == 1 else f"ranks {listed(odd)} have"
+        said.append(f"{who} {name}={_short(value)}")
+    others = "the others have" if len(have) > 2 else "the other has"
+    return f"{', '.join(said)} where {others} {_short(usual)}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -11,8 +11,8 @@ from .. import modules
 from ..events import EventEnum, Events
 from ..explain import explain, warn
 from ..signals import label
-from ..state import State, under_way
-from .checked import Checked, unwatch_steps, updated, watch_steps
+from ..state import under_way
+from .checked import ENDS, After, Check, Checked, unwatch_steps, updated, watch_steps
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -21,8 +21,8 @@ PATIENCE = 100
 
 It is large, because the main one of several optimizers may step more rarely than the others.
 """
-STEP, SKIPPED = Events.STEP_COMPLETED, Events.STEP_SKIPPED
-GRADIENTS = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+STEP, SKIPPED, READY = Events.STEP_COMPLETED, Events.STEP_SKIPPED, Events.GRADIENTS_READY
+GRADIENTS = (Events.BACKWARD_COMPLETED, READY)
 TWO_LINES = """
 
     update = Update(optimizer)  # once, before the engine is made
@@ -34,79 +34,65 @@ ONE_LINE = """
 """
 
 
-class StepCheck:
-    """Ends a run in which handlers wait for steps that the process function does not announce.
+def check_steps(run: Checked) -> Check:
+    """End a run in which handlers wait for steps that the process function does not announce.
 
-    It checks at the end of the first epoch, or of the run if that comes earlier, and at a step of a
-    torch optimizer 100 iterations after the first step. A run in which no optimizer stepped only
+    This checks at the end of the first epoch, or of the run if that comes earlier, and 100
+    iterations after the first step of a torch optimizer. A run in which no optimizer stepped only
     gets a warning, because its first epoch may train nothing on purpose.
     """
+    steps, moment = _Steps(run), None
+    try:
+        if steps.waiting((*GRADIENTS, STEP)):
+            watch_steps(steps.note)
+            while not (run.ended(moment) or steps.has_come(READY)):  # else an update makes them
+                moment = yield After(Events.ITERATION_COMPLETED), *ENDS
+            unwatch_steps(steps.note)
+        if not run.ended(moment):
+            yield from run.first_epoch()
+        steps.refuse_unannounced()
+        steps.warn_if_idle()
+    except RuntimeError as error:
+        explain(error, f"in the process function {label(run.process)}", run.state)
+        raise
+    finally:
+        unwatch_steps(steps.note)
+
+
+class _Steps:
+    """What a run has announced since it began, and who waits for it."""
 
     def __init__(self, run: Checked) -> None:
-        self._run, self._state = run, run.state
-        self._updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
+        self.run, self.state = run, run.state
+        self.updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         updates = run.updates.values()
-        self._optimizers = {
+        self.optimizers = {
             id(one) for each in updates for one in modules.optimizers_in(each.optimizer)
         }
         """The optimizers of these updates: if there are any, steps of other optimizers do not
         count, such as a critic's that is trained for an epoch before the rest."""
-        events = {*GRADIENTS, STEP, SKIPPED, *self._updates.values()}
-        self._before = {event: self._count(event) for event in events}
-        self._written = {name: _written(each) for name, each in run.objects.items()}
-        self._first = 0
+        events = {*GRADIENTS, STEP, SKIPPED, *self.updates.values()}
+        self.before = {event: self.count(event) for event in events}
+        self.written = {name: _written(each) for name, each in run.objects.items()}
+        self.first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
-        self._is_looking = True
-        run.after_first_epoch(self._check)
-        for event in (Events.FAILED, Events.CLOSED):
-            run.at(event, self._look_no_longer)
-        if self._waiting((*GRADIENTS, STEP)):
-            watch_steps(self._look)
 
-    def _check(self, state: State[Any, Any]) -> None:
-        """Check the first epoch that began in this run.
-
-        Raises:
-            RuntimeError: Steps were made and not announced, or the run would never end.
-        """
-        self._look_no_longer(state)
-        try:
-            self._raise_if_unannounced()
-            self._warn_if_idle()
-        except RuntimeError as error:
-            explain(error, f"in the process function {label(self._run.process)}", state)
-            raise
-
-    def _look_no_longer(self, state: State[Any, Any]) -> None:
-        """Stop looking at optimizers."""
-        unwatch_steps(self._look)
-        self._run.no_more(Events.ITERATION_COMPLETED, self._look_no_longer)
-
-    def _look(self, optimizer: object) -> None:
+    def note(self, optimizer: object) -> None:
         """Called after each step of any optimizer of the process."""
-        state = self._state
-        if not self._is_looking or under_way.get() is not state:
-            return
-        if self._has_come(Events.GRADIENTS_READY):  # an update makes the steps
-            self._is_looking = False
-            # After the iteration, since torch is iterating over its hooks now.
-            self._run.at(Events.ITERATION_COMPLETED, self._look_no_longer, last=True)
-            return
-        if self._optimizers and id(optimizer) not in self._optimizers:
-            return
-        self._first = self._first or state.iteration
-        is_overdue = self._first and state.iteration >= self._first + PATIENCE
-        if is_overdue and not state.step_under_way.is_open:
-            self._is_looking = False
-            self._raise_if_unannounced()
+        state, is_own = self.state, not self.optimizers or id(optimizer) in self.optimizers
+        if is_own and under_way.get() is state and not self.has_come(READY):
+            self.first = self.first or state.iteration
+            if state.iteration >= self.first + PATIENCE and not state.step_under_way.is_open:
+                self.refuse_unannounced()  # where it is made
 
-    def _raise_if_unannounced(self) -> None:
-        if self._has_come(SKIPPED):  # by an update, whose next steps will be announced
+    def refuse_unannounced(self) -> None:
+        """Raise an error if steps are made that are not announced."""
+        if self.has_come(SKIPPED):  # by an update, whose next steps will be announced
             return
-        gradients_came, step_came = self._has_come(Events.GRADIENTS_READY), self._has_come(STEP)
-        for_gradients = [] if gradients_came else self._waiting(GRADIENTS)
-        for_steps = [] if step_came else self._waiting((STEP,))
+        gradients_came, step_came = self.has_come(READY), self.has_come(STEP)
+        for_gradients = [] if gradients_came else self.waiting(GRADIENTS)
+        for_steps = [] if step_came else self.waiting((STEP,))
         if step_came and for_gradients:
             raise RuntimeError(
                 f"{_wait(for_gradients)} for the gradients of a step, which only an Update "
@@ -114,117 +100,113 @@ class StepCheck:
                 "STEP_COMPLETED, which comes too late to look at gradients or to change them. Make "
                 f"the steps by an Update:{TWO_LINES}"
             )
-        if gradients_came and for_steps and STEP not in self._updates.values():
-            others = ", ".join(sorted(map(repr, {*self._updates.values()})))
+        if gradients_came and for_steps and STEP not in self.updates.values():
+            others = ", ".join(sorted(map(repr, {*self.updates.values()})))
             raise RuntimeError(
                 f"{_wait(for_steps)} for Events.STEP_COMPLETED, and the updates of this run "
                 f"announce their steps as {others or 'events of your own'}: choose one of these "
                 "events by when=, or leave event= out of the Update of the main optimizer"
             )
-        if self._first and not (gradients_came or step_came) and (for_gradients or for_steps):
-            raise RuntimeError(_unannounced(for_gradients, for_steps, self._first))
+        if self.first and not (gradients_came or step_came) and (for_gradients or for_steps):
+            raise RuntimeError(_unannounced(for_gradients, for_steps, self.first))
 
-    def _warn_if_idle(self) -> None:
+    def warn_if_idle(self) -> None:
         """Warn of a first epoch without steps; fail if `max_steps` is the only limit."""
-        state = self._state
-        has_steps = any(map(self._has_come, self._before))
-        counts = self._has_come(STEP) or self._has_come(SKIPPED)
+        state = self.state
+        has_steps = any(map(self.has_come, self.before))
+        counts = self.has_come(STEP) or self.has_come(SKIPPED)
         if not counts and state.max_epochs is None and state.max_iterations is None:
             raise RuntimeError(
                 f"max_steps={state.max_steps} is the only limit, and the first epoch made no "
                 "optimizer step: call an Update in the process function, or "
                 "state.fire(Events.STEP_COMPLETED) where it makes its own; or give max_epochs= too"
             )
-        idle = [name for name, event in self._updates.items() if not self._has_come(event)]
-        if idle and not self._has_come(SKIPPED):
+        idle = [name for name, event in self.updates.items() if not self.has_come(event)]
+        if idle and not self.has_come(SKIPPED):
             logger.warning(
                 "%s made no step in the first epoch: it got no loss, or was not called. Let the "
                 "loss function return the loss; a process function of your own calls it: "
                 "`if state.training: update(state, loss)`",
                 _listed(idle),
             )
-        elif not has_steps and (unchanged := self._unchanged()):
+        elif not has_steps and (unchanged := self.unchanged()):
             warn(
                 "the process function returns a loss that nothing trains with: the first epoch "
                 f"changed no weight of {_listed(unchanged)}. Make an Update(optimizer), and call "
                 "it in the process function: `if state.training: update(state, loss)`"
             )
-        elif not has_steps and (waiting := self._waiting((*GRADIENTS, STEP))):
+        elif not has_steps and (waiting := self.waiting((*GRADIENTS, STEP))):
             logger.warning(
                 "the first epoch made no optimizer step, and %s for one; where the process "
                 "function changes weights, let an Update do it: `update(state, loss)`",
                 _wait(waiting),
             )
 
-    def _unchanged(self) -> list[str]:
+    def unchanged(self) -> list[str]:
         """The optimizers with unwritten weights, if the last output has a graph; else none."""
-        output = self._state.output
+        output = self.state.output
         values: Any = output.values() if isinstance(output, Mapping) else output
         values = values if isinstance(output, Mapping | list | tuple) else [output]
         if not any(getattr(each, "requires_grad", False) is True for each in values):
             return []
-        now = {name: _written(each) for name, each in self._run.objects.items()}
+        now = {name: _written(each) for name, each in self.run.objects.items()}
         return [
-            f"objects[{name!r}]" for name, each in self._written.items() if each == now[name] != []
+            f"objects[{name!r}]" for name, each in self.written.items() if each == now[name] != []
         ]
 
-    def _waiting(self, events: Iterable[EventEnum]) -> list[str]:
+    def waiting(self, events: Iterable[EventEnum]) -> list[str]:
         """The names of handlers and limits that wait for one of these events."""
         found: dict[str, None] = {}
         for event in events:
-            if event in self._run.moments.signals:
-                receivers = self._run.moments.signals[event].receivers_for(self._state)
+            if event in self.run.moments.signals:
+                receivers = self.run.moments.signals[event].receivers_for(self.state)
                 found |= dict.fromkeys(map(_name, receivers))
-            if event is STEP and self._state.max_steps is not None:
-                found[f"max_steps={self._state.max_steps}"] = None
+            if event is STEP and self.state.max_steps is not None:
+                found[f"max_steps={self.state.max_steps}"] = None
         return list(found)
 
-    def _has_come(self, event: EventEnum) -> bool:
+    def has_come(self, event: EventEnum) -> bool:
         """True if the event was announced since this run began or was resumed."""
-        return self._count(event) > self._before[event]
+        return self.count(event) > self.before[event]
 
-    def _count(self, event: EventEnum) -> int:
-        return self._state.step if event is STEP else self._state.counts[event]
+    def count(self, event: EventEnum) -> int:
+        """How often an event has come."""
+        return self.state.step if event is STEP else self.state.counts[event]
 
 
-def check_limit(run: Checked) -> None:
+def check_limit(run: Checked) -> Check:
     """Warn of a run that has ended a few steps after its limit."""
-    before = run.state.step
-
-    def check(state: State[Any, Any]) -> None:
-        if state.max_steps is not None and before < state.max_steps < state.step:
-            logger.warning(
-                "max_steps=%d, and the run made %d steps: the limit is looked at after each "
-                "iteration, and an iteration of this run makes several steps. Write max_steps=%d, "
-                "for which schedules are built too",
-                *(state.max_steps, state.step, state.step),
-            )
-
-    run.at(Events.COMPLETED, check)
+    state, before = run.state, run.state.step
+    yield (Events.COMPLETED,)
+    if state.max_steps is not None and before < state.max_steps < state.step:
+        logger.warning(
+            "max_steps=%d, and the run made %d steps: the limit is looked at after each "
+            "iteration, and an iteration of this run makes several steps. Write max_steps=%d, "
+            "for which schedules are built too",
+            *(state.max_steps, state.step, state.step),
+        )
 
 
-def check_windows(run: Checked) -> None:
+def check_windows(run: Checked) -> Check:
     """Warn of windows longer than an epoch, and of several updates that count the run's steps."""
-
-    def check(state: State[Any, Any]) -> None:
-        batches, is_trial = state.epoch_length, state.control.max_batches is not None
-        for name, each in run.updates.items():
-            if batches and each.accumulate > batches and not is_trial:
-                logger.warning(
-                    "%s(accumulate=%d) is more than the %d batches of an epoch, whose end closes "
-                    "each window: an epoch makes one step. For windows over several passes, give "
-                    "run(..., epoch_length=)",
-                    *(name, each.accumulate, batches),
-                )
-        if (clocks := len(state.step_under_way.clocks)) > 1:
-            warn(
-                f"the steps of {clocks} Updates count as steps of the run: state.step is "
-                f"{state.step} after {state.iteration} iterations, and schedules and limits go by "
-                "this sum. Give each Update but the main one an event of its own: "
-                "Update(optimizer, event=MyEvents.CRITIC_UPDATED)"
+    yield from run.first_epoch()
+    state = run.state
+    batches, is_trial = state.epoch_length, state.control.max_batches is not None
+    for name, each in run.updates.items():
+        if batches and each.accumulate > batches and not is_trial:
+            logger.warning(
+                "%s(accumulate=%d) is more than the %d batches of an epoch, whose end closes "
+                "each window: an epoch makes one step. For windows over several passes, give "
+                "run(..., epoch_length=)",
+                *(name, each.accumulate, batches),
             )
-
-    run.after_first_epoch(check)
+    if (clocks := len(state.step_under_way.clocks)) > 1:
+        warn(
+            f"the steps of {clocks} Updates count as steps of the run: state.step is "
+            f"{state.step} after {state.iteration} iterations, and schedules and limits go by "
+            "this sum. Give each Update but the main one an event of its own: "
+            "Update(optimizer, event=MyEvents.CRITIC_UPDATED)"
+        )
 
 
 def _written(optimizer: Any) -> list[int]:

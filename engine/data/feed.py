@@ -22,6 +22,7 @@ from ..state import (
     has_state,
     parts_inside,
     restore_generators,
+    same_states,
     seed_from,
     under_way,
 )
@@ -38,7 +39,7 @@ from .sources import (
     tell_epoch,
     warn_of_repeats,
 )
-from .trail import END, check_same_again, same_states
+from .trail import END, check_same_again
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

@@ -116,19 +116,6 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     )
 
 
-def same_states(one: Any, other: Any) -> bool:
-    """True if two states have the same values in the same places."""
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(same_states(one[k], other[k]) for k in one)
-    if isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same_states, one, other))
-    if hasattr(type(one), "shape"):
-        return bool(one.shape == other.shape and (one == other).all())
-    return bool(one == other)
-
-
 def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
     """Lines about a value that are the same in each process; a device is not waited for.
 

@@ -16,6 +16,7 @@ from .known import HOOKS as HOOKS
 from .known import all_modules as all_modules
 from .known import generators_in as generators_in
 from .known import hooks_of as hooks_of
+from .known import is_kind_of_module as is_kind_of_module
 from .known import is_module as is_module
 from .known import modules_of as modules_of
 from .places import Buffers as Buffers

@@ -211,16 +211,18 @@ def evaluate_saved(optimizer: Any, read: Callable[[], Any]) -> None:
 
 def has_modes(thing: object) -> bool:
     """True for an optimizer whose weights to train may differ from those to evaluate."""
+    if not callable(getattr(thing, "train", None)) or not callable(getattr(thing, "eval", None)):
+        return False
     kinds = {base.__name__ for base in type(thing).__mro__}
-    if not _has_groups(thing) or is_module(thing) or "AcceleratedOptimizer" in kinds:
-        return False  # that of accelerate has both methods, whatever it holds
-    return all(callable(getattr(thing, each, None)) for each in ("train", "eval"))
+    # That of accelerate has both methods, whatever it holds.
+    return _has_groups(thing) and not is_module(thing) and "AcceleratedOptimizer" not in kinds
 
 
 def _with_modes(engine: Engine[Any, Any]) -> list[Any]:
     """Those that are objects or handlers of an engine, or attributes of one; each once."""
     things = (*engine.objects.values(), *engine.handlers.values())
     held = [one for each in things for one in (each, *getattr(each, "__dict__", {}).values())]
+    held = [each for each in held if hasattr(each, "param_groups")]  # a proxy has all names
     found = [one for each in held if _has_groups(each) for one in optimizers_in(each)]
     # By a parameter: a wrapper has those of the optimizer inside, which comes later.
     return [*{id(_parameters(each)[0]): each for each in found if has_modes(each)}.values()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..state import own_generators
+from ..state import once_a_type, own_generators
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """Where a module of torch has its hooks."""
@@ -26,9 +26,10 @@ def modules_of(thing: object) -> list[Any]:
     """
     if isinstance(thing, type):
         return []
-    if is_module(thing):
+    if is_kind_of_module(type(thing)):
         return [thing]
-    return [each for each in getattr(thing, "__dict__", {}).values() if is_module(each)]
+    own = getattr(thing, "__dict__", {}).values()
+    return [each for each in own if is_kind_of_module(type(each))]
 
 
 def all_modules(objects: Iterable[object]) -> list[Any]:
@@ -70,7 +71,11 @@ def hooks_of(objects: Mapping[str, Any]) -> list[Any]:
 
 def is_module(thing: object) -> bool:
     """True for a module of torch."""
+    return is_kind_of_module(type(thing))
+
+
+@once_a_type
+def is_kind_of_module(kind: type) -> bool:
+    """True for a class of modules; a call of this costs no call of Python for a known class."""
     # By its methods: this file must not import torch.
-    return callable(getattr(type(thing), "modules", None)) and hasattr(
-        type(thing), "named_parameters"
-    )
+    return callable(getattr(kind, "modules", None)) and hasattr(kind, "named_parameters")

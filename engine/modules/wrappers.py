@@ -71,16 +71,15 @@ def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
         for path, each in module.named_modules(remove_duplicate=False)
         if inside(each) == "module"
     }
-    return {name: _without(seams, _shown(name)) for name in names}
+    shown = {name: _shown(name) for name in names}
+    return {name: _without(seams, own) for name, own in shown.items()} if seams else shown
 
 
 def _shown(name: str) -> str:
-    return ".".join(part for part in name.split(".") if part not in HIDDEN)
+    return ".".join([part for part in name.split(".") if part not in HIDDEN])
 
 
 def _without(seams: set[str], name: str) -> str:
-    if not seams:
-        return name
     parts = name.split(".")
     paths = (".".join(parts[: number + 1]) for number in range(len(parts)))
     return ".".join(part for part, path in zip(parts, paths, strict=True) if path not in seams)

@@ -1,10 +1,10 @@
-from .contents import has_state as has_state
 from .generators import Rng as Rng
 from .generators import capture_generators as capture_generators
 from .generators import generators_of as generators_of
 from .generators import gives_batches as gives_batches
 from .generators import global_generators as global_generators
-from .generators import is_generator as is_generator
+from .generators import is_kind_of_generator as is_kind_of_generator
+from .generators import once_a_type as once_a_type
 from .generators import own_generators as own_generators
 from .generators import parts_inside as parts_inside
 from .generators import places_in as places_in
@@ -14,6 +14,7 @@ from .generators import seed_from as seed_from
 from .generators import seed_of as seed_of
 from .generators import seed_of_rank as seed_of_rank
 from .generators import set_state as set_state
+from .handler_memory import has_state as has_state
 from .latest_metrics import Entry as Entry
 from .latest_metrics import LatestMetrics as LatestMetrics
 from .latest_metrics import as_float as as_float
@@ -29,18 +30,12 @@ from .memory_tree import on_devices as on_devices
 from .noted import CONTAINERS as CONTAINERS
 from .noted import GONE as GONE
 from .noted import LARGEST as LARGEST
-from .noted import LIBRARIES as LIBRARIES
 from .noted import MANY as MANY
 from .noted import SettingsNoted as SettingsNoted
 from .noted import Spot as Spot
 from .noted import assign as assign
 from .noted import copy_of as copy_of
 from .noted import extent_of as extent_of
-from .noted import have_same_content as have_same_content
-from .noted import is_by_user as is_by_user
-from .noted import is_noted as is_noted
-from .noted import is_plain_tensor as is_plain_tensor
-from .noted import is_users as is_users
 from .run_control import Dealing as Dealing
 from .run_control import Position as Position
 from .run_control import RunControl as RunControl
@@ -48,3 +43,7 @@ from .state import Batch as Batch
 from .state import Output as Output
 from .state import State as State
 from .state import under_way as under_way
+from .values import is_plain_tensor as is_plain_tensor
+from .values import items_of as items_of
+from .values import same_states as same_states
+from .values import walk as walk

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import Any, TypeVar
 
 PLAIN: set[type] = {bool, int, float, str, set, type(None)}
 
@@ -24,7 +24,14 @@ SEARCHED = (list, tuple, dict)
 MOST = 500
 """The most objects inside data that are searched."""
 
+T = TypeVar("T")
+
 logger: logging.Logger = logging.getLogger("camshaft")
+
+
+def once_a_type(function: Callable[[type], T]) -> Callable[[type], T]:
+    """Let a function remember its answer for each class: then it is called without Python."""
+    return lru_cache(maxsize=1024)(function)
 
 
 @dataclass(slots=True)
@@ -180,13 +187,11 @@ def parts_inside(data: object, wanted: Callable[[Any], bool]) -> list[Any]:
     return [*found.values()]
 
 
-def _gives_batches(kind: type) -> bool:
+@once_a_type
+def gives_batches(kind: type) -> bool:
     """True for a class that gives batches, indices or samples; no tensor, array or module does."""
     gives = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
     return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
-
-
-gives_batches: Callable[[type], bool] = lru_cache(maxsize=1024)(_gives_batches)
 
 
 def loaders_in(data: object) -> list[Any]:
@@ -226,19 +231,17 @@ def own_generators(thing: object) -> dict[str, Any]:
         kind = type(value)
         if kind in CONTAINERS:
             if 0 < len(value) <= SHORT:
-                pairs = value.items() if isinstance(value, dict) else enumerate(value)
-                found |= {f"{name}[{key!r}]": each for key, each in pairs if is_generator(each)}
-        elif kind not in PLAIN and _is_kind_of_generator(kind):
+                for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+                    if is_kind_of_generator(type(each)):
+                        found[f"{name}[{key!r}]"] = each
+        elif is_kind_of_generator(kind):
             found[name] = value
     return found
 
 
-def is_generator(thing: object) -> bool:
-    """True for a random generator of torch, NumPy or Python whose state can be read."""
-    return _is_kind_of_generator(type(thing))
-
-
-def _is_kind_of_generator(kind: type) -> bool:
+@once_a_type
+def is_kind_of_generator(kind: type) -> bool:
+    """True for a class of such generators; of a known class, without a call of Python."""
     # Not isinstance: torch.Generator has an __instancecheck__ in Python, which would be slow.
     if issubclass(kind, random.Random):
         return not issubclass(kind, random.SystemRandom)
@@ -282,7 +285,7 @@ def _unpacked(state: tuple[int, bytes, float | None]) -> tuple[Any, ...]:
 def _plain(state: Any) -> Any:
     """The state with each NumPy array as its dtype and bytes, and each torch tensor as bytes."""
     if isinstance(state, dict):
-        return {name: _plain(value) for name, value in state.items()}
+        return {k: v if type(v) in PLAIN else _plain(v) for k, v in state.items()}
     if hasattr(state, "device") and hasattr(state, "numpy"):
         return state.numpy().tobytes()
     return (state.dtype.str, state.tobytes()) if hasattr(state, "tobytes") else state

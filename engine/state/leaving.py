@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..events import Events
 from ..outputs import Output
-from .memory_tree import devices_of, is_usual, on_devices, walk, with_tensors
+from .memory_tree import devices_of, is_usual, on_devices, with_tensors
+from .values import walk
 
 if TYPE_CHECKING:
     from .state import State

@@ -9,14 +9,7 @@ from operator import itemgetter
 from types import SimpleNamespace
 from typing import Any
 
-from .contents import plain_entries
-
-PLAIN = frozenset({type(None), bool, int, float, str, bytes})
-"""Types of values that hold no tensors; a memory may hold a million, so they are skipped."""
-DEEPEST = 200
-"""Values that nest deeper, or contain themselves, are refused when they are encoded."""
-Found = tuple[str, Any]
-"""A place, such as `hidden.0`, and the value there."""
+from .values import PLAIN, Found, is_any_array, is_any_tensor, mapped, walk
 
 
 def devices_of(value: Any) -> dict[str, str]:
@@ -67,7 +60,9 @@ def refuse_graphs(value: Any) -> None:
             )
 
 
-def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> None:
+def refuse_shared(
+    memories: Mapping[str, Any], contents: Mapping[str, Any], objects: Mapping[str, Any]
+) -> None:
     """Refuse values in these memories, by name, that are shared and that a resume would separate.
 
     They are a list, dict, set or array that occurs twice, two views of the same storage, and a
@@ -77,7 +72,6 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
     Raises:
         TypeError: There is such a value, or a tensor that would come back as something else.
     """
-    contents = {name: plain_entries(memory) for name, memory in memories.items()}
     inside = [each for name, content in contents.items() for each in walk(content, name)]
     _refuse_lost(inside)
     seen: dict[int, str] = {}
@@ -91,7 +85,7 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
     _refuse_views(inside)
     tensors: dict[int, str] = {}
     for place, value in inside:
-        for storage in _storages(value) if _is_tensor(value) else ():
+        for storage in _storages(value) if is_any_tensor(value) else ():
             tensors.setdefault(storage, place)
     for name, each in objects.items() if tensors else ():
         _refuse_followers(tensors, name, each)
@@ -100,12 +94,12 @@ def refuse_shared(memories: Mapping[str, Any], objects: Mapping[str, Any]) -> No
 def _refuse_lost(inside: Iterable[Found]) -> None:
     """Refuse parameters, and tensors that are elements of sets or keys of dicts."""
     for place, value in inside:
-        if _is_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
+        if is_any_tensor(value) and isinstance(value, sys.modules["torch"].nn.Parameter):
             raise TypeError(
                 f"{place} is a Parameter, which would come back as a tensor; put parameters into "
                 "the engine's objects, and remember what .detach() gives"
             )
-        if isinstance(value, dict | set | frozenset) and any(map(_is_tensor, value)):
+        if isinstance(value, dict | set | frozenset) and any(map(is_any_tensor, value)):
             raise TypeError(
                 f"{place} has tensors as elements or keys, and a resume makes new tensors, which "
                 "equal none of these; remember them in a list"
@@ -113,17 +107,19 @@ def _refuse_lost(inside: Iterable[Found]) -> None:
 
 
 def _is_changeable(found: Found) -> bool:
-    return isinstance(found[1], list | dict | set) or _is_array(found[1])
+    return isinstance(found[1], list | dict | set) or is_any_array(found[1])
 
 
 def _refuse_views(inside: Iterable[Found]) -> None:
     """Refuse tensors and arrays of which one has numbers of another, unless they are one view."""
     views: dict[Hashable, tuple[str, Any]] = {}
     for place, value in inside:
-        for each in (value,) if _is_array(value) else _dense(value) if _is_tensor(value) else ():
-            shown = each if _is_array(each) else _by_address(each)
+        for each in (
+            (value,) if is_any_array(value) else _dense(value) if is_any_tensor(value) else ()
+        ):
+            shown = each if is_any_array(each) else _by_address(each)
             kind = str(each.dtype), each.shape, shown.strides, shown.ctypes.data
-            views.setdefault(id(each) if _is_array(each) else kind, (place, shown))
+            views.setdefault(id(each) if is_any_array(each) else kind, (place, shown))
     if len(views) < 2:
         return
     import numpy
@@ -174,17 +170,9 @@ def _refuse_followers(tensors: Mapping[int, str], name: str, thing: Any) -> None
             )
 
 
-def walk(value: Any, place: str = "", depth: int = DEEPEST) -> Iterator[Found]:
-    """The value and all values in its dicts, lists and tuples, by place, except plain values."""
-    yield place, value
-    for key, item in _items(value) if depth else ():
-        if type(item) not in PLAIN:
-            yield from walk(item, _place_inside(place, key), depth - 1)
-
-
 def is_usual(value: Any) -> bool:
     """True if a checkpoint holds this value as it is, apart from what a dict or list holds."""
-    if not _is_tensor(value):
+    if not is_any_tensor(value):
         return type(value) in (dict, list, tuple, *PLAIN)
     is_dense = str(value.layout) == "torch.strided" and not (value.is_meta or value.is_quantized)
     return type(value) is sys.modules["torch"].Tensor and is_dense and not value.is_complex()
@@ -194,40 +182,21 @@ def _tensors(value: Any) -> Iterator[Found]:
     """The tensors in a value, each with a place of its own."""
     times = Counter[str]()
     for place, each in walk(value):
-        if _is_tensor(each):
+        if is_any_tensor(each):
             times[place] += 1  # {"a.b": ...} and {"a": {"b": ...}}
             yield place if times[place] == 1 else f"{place}~{times[place]}", each
 
 
 def with_tensors(value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with each tensor replaced by `change(tensor)`, called in their order."""
-    if _is_tensor(value):
-        return change(value)
-    if isinstance(value, dict):
-        return type(value)({key: with_tensors(item, change) for key, item in value.items()})
-    if isinstance(value, list | tuple):
-        return type(value)([with_tensors(item, change) for item in value])
-    return value
-
-
-def _items(value: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(value, dict):
-        return value.items()
-    return enumerate(value) if isinstance(value, list | tuple) else ()
-
-
-def _place_inside(place: str, key: object) -> str:
-    try:
-        return f"{place}.{key}" if place else str(key)
-    except ValueError:  # Python refuses to convert an integer of thousands of digits to text
-        return f"{place}.<{type(key).__name__}>"
+    return mapped(value, lambda each: change(each) if is_any_tensor(each) else each)
 
 
 def _dense(tensor: Any) -> Iterator[Any]:
     """The dense tensors that hold the numbers of this one; nothing shares those of a sparse one."""
     if hasattr(tensor, "__tensor_flatten__"):  # it is made of others, as a DTensor is
         inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
-        for each in filter(_is_tensor, inner):
+        for each in filter(is_any_tensor, inner):
             yield from _dense(each)
     elif str(tensor.layout) == "torch.strided" and not tensor.is_meta:
         yield tensor
@@ -246,13 +215,3 @@ def _devices_of(thing: Any) -> list[Any]:
 
 def _kind(device: str) -> str:
     return device.partition(":")[0]
-
-
-def _is_array(value: Any) -> bool:
-    numpy: Any = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
-
-
-def _is_tensor(value: Any) -> bool:
-    torch: Any = sys.modules.get("torch")  # not loaded: the value is no tensor
-    return torch is not None and isinstance(value, torch.Tensor)

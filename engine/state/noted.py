@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import zlib
-from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Callable, Iterator
+from functools import partial
 from operator import call, setitem
-from pathlib import Path
-from types import CellType, FunctionType, ModuleType, SimpleNamespace
+from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
 
-ROOT = Path(__file__).parents[2]
-LIBRARIES = (
-    *(str(ROOT / room) for room in ("engine", "handlers")),
-    *("<string>", "<frozen"),  # a dataclass's __init__, and Python's own
-    str(Path(os.__file__).parent),
-)
-"""Beginnings of the file paths of code that is not the script's; so is what pip installs."""
-WIDEST = 64
-"""The most elements of a container whose tensors are looked at, each one, in each save."""
+from .values import PLAIN, is_any_array, is_plain_tensor, mapped, walk
+
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
 LARGEST = 2**24
 """The most bytes of tensors and arrays that a checkpoint holds with the run, for each value."""
-SIMPLE = frozenset({type(None), bool, int, float, str, bytes})
+WIDEST = 256
+"""The most tensors and containers in a value that are looked at, each one, in each save."""
+DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
-DEEPEST = 8
 GONE: Any = object()
 
 
@@ -63,7 +54,7 @@ class SettingsNoted:
         while name in self._places:  # two functions use one name
             name, number = f"{first} {number + 1}", number + 1
         self._places[name] = place
-        if type(value) in SIMPLE or extent_of(value) is None or _is_constant(value):
+        if type(value) in PLAIN or _is_constant(value) or extent_of(value) is None:
             self._reads.append(place.read)
             self._before.append((name, value))
         else:
@@ -90,24 +81,14 @@ class SettingsNoted:
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
-        now, before = [*map(call, self._reads)], self._before
-        try:  # in one pass without calls, since there may be thousands
-            moved = [
-                (*before[n], value)
-                for n, value in enumerate(now)
-                if value is not before[n][1] and value != before[n][1]
-            ]
-        except Exception:  # a number has become a tensor or an array
-            moved = [
-                (*before[n], value)
-                for n, value in enumerate(now)
-                if value is not before[n][1] and not _are_same(value, before[n][1])
-            ]
-        yield from ((name, value, was) for name, was, value in moved)
+        # In one pass without calls, since there may be thousands; most values are the same objects.
+        pairs = zip(self._before, [*map(call, self._reads)], strict=True)
+        moved = [(n, v, was) for (n, was), v in pairs if v is not was and not _equal(v, was)]
+        yield from moved
         for name, was in self._marks:
-            if not _are_same(_mark(value := self._places[name].read()), was):
+            if not _equal(_mark(value := self._places[name].read()), was):
                 yield name, value, was
-        if [*map(len, (each for each, _ in self._tables.values()))] != self._sizes:
+        if [*map(len, (table for table, _ in self._tables.values()))] != self._sizes:
             for name, (table, known) in self._tables.items():
                 new = sorted(key for key in table.keys() - known if type(key) is str)
                 yield from ((f"{name}.{key}", table[key], None) for key in new)
@@ -122,65 +103,36 @@ def _place_of(holder: Any, key: Any) -> Spot:
     return Spot(partial(getattr, holder, key, GONE), partial(write, holder, key))
 
 
-def is_by_user(defined: Any) -> bool:
-    """True for a class or a function that the script defines, and not a library."""
-    return is_users(sys.modules.get(getattr(defined, "__module__", None) or ""))
-
-
-@lru_cache(maxsize=1024)
-def is_users(module: ModuleType | None) -> bool:
-    """True for a module of the script, and not of a library."""
-    file = getattr(module, "__file__", None)
-    if file is None:  # such as a notebook
-        return module is not None and module.__name__ == "__main__"
-    return "site-packages" not in file and not file.startswith(LIBRARIES)
-
-
-def is_noted(owner: Any) -> bool:
-    """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    kind = type(owner)
-    if isinstance(owner, FunctionType | dict | type) or kind in (SimpleNamespace, Namespace):
-        return True
-    return is_by_user(kind)
-
-
-def extent_of(value: Any, depth: int = DEEPEST) -> tuple[int, int] | None:
+def extent_of(value: Any) -> tuple[int, int] | None:
     """How many plain values, tensors and arrays these are, and their bytes; None for others."""
-    kind = type(value)
-    if kind in SIMPLE:
+    if type(value) in PLAIN:
         return 1, 0
-    if is_plain_tensor(value):
-        is_dense = not value.is_meta and str(value.layout) == "torch.strided"
-        return (1, value.nbytes) if is_dense else None
-    if is_numpy(value):
-        return None if value.dtype.hasobject else (1, value.nbytes)
-    if kind not in CONTAINERS or not depth:
-        return None
-    if kind in MAPPINGS | {set} and not all(map(_is_key, value)):
-        return None
-    items: Iterable[Any] = value.values() if kind in MAPPINGS else value
-    if len(value) > MANY:
-        return (len(value), 0) if SIMPLE.issuperset(map(type, items)) else None
-    weights = [extent_of(each, depth - 1) for each in items]
-    if None in weights:
-        return None
-    found = [each for each in weights if each is not None]
-    return max(1, sum(count for count, _ in found)), sum(size for _, size in found)
+    count = size = 0
+    for _, each in walk(value, depth=DEEPEST, inside=_inside):
+        kind = type(each)
+        if kind in CONTAINERS:
+            items = each.values() if kind in MAPPINGS else each
+            count += sum(map(PLAIN.__contains__, map(type, items)))
+            if kind in MAPPINGS | {set} and not all(map(_is_key, each)):
+                return None
+        elif _is_numbers(each):
+            count, size = count + 1, size + each.nbytes
+        else:
+            return None
+        if count > MANY:
+            break
+    return max(1, count), size
 
 
 def copy_of(value: Any) -> Any:
     """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
+    return mapped(value, _copied)
+
+
+def _copied(value: Any) -> Any:
     if is_plain_tensor(value):
         return value.detach().clone()
-    if is_numpy(value):
-        return value.copy()
-    make: Any = type(value)
-    if make in MAPPINGS:
-        items = {key: copy_of(each) for key, each in value.items()}
-        return make(items) if make in (OrderedDict, Counter) else items
-    if make in CONTAINERS:
-        return make(map(copy_of, value)) if make is not deque else list(map(copy_of, value))
-    return value
+    return value.copy() if type(value) is set or is_any_array(value) else value
 
 
 def assign(place: Spot, value: Any) -> None:
@@ -201,7 +153,11 @@ def _taken(now: Any, value: Any) -> Any:
         if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
             return value.to(now.device)
         now.data.copy_(value)
-    elif is_numpy(now) and is_numpy(value) and (now.shape, now.dtype) == (value.shape, value.dtype):
+    elif (
+        is_any_array(now)
+        and is_any_array(value)
+        and (now.shape, now.dtype) == (value.shape, value.dtype)
+    ):
         now[...] = value
     elif type(now) in (list, deque) and type(value) is list:
         rest = [None] * (len(value) - len(now))
@@ -212,7 +168,7 @@ def _taken(now: Any, value: Any) -> Any:
         found = {key: _taken(now.get(key), each) for key, each in value.items()}
         now.clear()
         now.update(found)
-    elif type(now) is set and type(value) is set:
+    elif type(now) is type(value) is set:
         now.clear()
         now.update(value)
     else:
@@ -220,22 +176,30 @@ def _taken(now: Any, value: Any) -> Any:
     return now
 
 
-def _mark(value: Any, depth: int = DEEPEST) -> Any:
+def _mark(value: Any) -> list[Any]:
     """What tells of a change: it equals another mark of the same unchanged value, and no other."""
-    kind = type(value)
-    if is_plain_tensor(value):
-        return _Same(value), _numbers_of(value)
-    if is_numpy(value):
-        return _Same(value), zlib.crc32(_bytes_of(value))
-    if kind not in CONTAINERS or not depth:
-        return value if kind in SIMPLE else _Same(value)
-    if kind not in MAPPINGS and SIMPLE.issuperset(map(type, value)):
-        return value if kind is tuple else value.copy()
-    if len(value) > WIDEST:  # of tensors: too many to look at each one in each save
-        return len(value)
-    if kind in MAPPINGS:
-        return {key: _mark(each, depth - 1) for key, each in value.items()}
-    return [_mark(each, depth - 1) for each in value]
+    found = list[Any]()
+    for _, each in walk(value, depth=DEEPEST, inside=_inside):
+        kind = type(each)
+        if len(found) > WIDEST:  # too many to look at each one in each save
+            return [len(value)]
+        if kind in MAPPINGS:
+            found.append({key: v if type(v) in PLAIN else kind for key, v in [*each.items()]})
+        elif kind is set:
+            found.append(each.copy())
+        elif kind in CONTAINERS:
+            is_plain = PLAIN.issuperset(map(type, each))
+            found.append([*each] if is_plain else [v if type(v) in PLAIN else kind for v in each])
+        elif is_plain_tensor(each):
+            found += _Same(each), _numbers_of(each)
+        elif is_any_array(each):
+            # Of a large one, of some numbers, with those at its beginning.
+            step = max(1, each.size // 4096) if each.nbytes > LARGEST else 1
+            own = each.reshape(-1)[::step] if step > 1 else each
+            found += _Same(each), zlib.crc32(own.tobytes())
+        else:
+            found.append(each if kind in PLAIN else _Same(each))
+    return found
 
 
 class _Same:
@@ -264,48 +228,31 @@ def _numbers_of(tensor: Any) -> Any:
     return count, zlib.crc32(own.numpy())
 
 
-def _bytes_of(array: Any) -> bytes:
-    """The bytes of an array; of a large one, of some numbers, with those at its beginning."""
-    step = max(1, array.size // 4096) if array.nbytes > LARGEST else 1
-    found: bytes = (array.reshape(-1)[::step] if step > 1 else array).tobytes()
-    return found
+def _inside(value: Any) -> Any:
+    """What a container holds; not what a class of its own or a set does."""
+    kind = type(value)
+    if kind in MAPPINGS:
+        return [*value.items()]  # another thread may change it
+    return [*enumerate(value)] if kind in CONTAINERS and kind is not set else None
 
 
 def _is_key(value: Any) -> bool:
-    return type(value) in SIMPLE or _is_constant(value)
+    return type(value) in PLAIN or _is_constant(value)
 
 
 def _is_constant(value: Any) -> bool:
-    return type(value) is tuple and SIMPLE.issuperset(map(type, value))
+    return type(value) is tuple and PLAIN.issuperset(map(type, value))
 
 
-def have_same_content(one: Any, other: Any) -> bool:
-    """True if two values of any kind have the same content."""
-    if is_plain_tensor(one) and is_plain_tensor(other):
-        return bool(sys.modules["torch"].equal(one.cpu(), other.cpu()))
-    if type(one) in CONTAINERS and type(other) in CONTAINERS and len(one) == len(other):
-        if type(one) in MAPPINGS:
-            return one.keys() == other.keys() and all(
-                have_same_content(one[k], other[k]) for k in one
-            )
-        return one == other if isinstance(one, set) else all(map(have_same_content, one, other))
-    return _are_same(one, other)
+def _is_numbers(value: Any) -> bool:
+    """True for a tensor or an array of torch's and NumPy's own classes whose bytes are at hand."""
+    if is_plain_tensor(value):
+        return not value.is_meta and str(value.layout) == "torch.strided"
+    return is_any_array(value) and type(value).__name__ == "ndarray" and not value.dtype.hasobject
 
 
-def _are_same(one: Any, other: Any) -> bool:
+def _equal(one: Any, other: Any) -> bool:
     try:
         return type(one) is type(other) and bool(one == other)
     except Exception:
         return False
-
-
-def is_plain_tensor(value: Any) -> bool:
-    """True for a tensor of torch itself, and not of another class, such as a shard."""
-    torch: Any = sys.modules.get("torch")
-    return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
-
-
-def is_numpy(value: Any) -> bool:
-    """True for an array of NumPy."""
-    numpy: Any = sys.modules.get("numpy")
-    return numpy is not None and type(value) is numpy.ndarray

@@ -1,23 +1,15 @@
-"""Losses that are no mean over the samples of a batch: one warning, in an evaluation."""
+"""Losses that are no mean over the samples of a batch: one warning."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from torch.nn import Module
 
-from ..checks import warn, words_in
+from ..checks import warn
 from ..outputs import Output
-from ..state import capture_generators, restore_generators
-from .loss_parts import split_loss
-from .nested import map_tensors, tensors_of
 
-FEW = 3
-"""The samples of which a loss is computed again."""
 Shape = tuple[int, ...]
 
 
@@ -35,41 +27,6 @@ def is_a_sum(loss_fn: Any, weight: Any) -> bool:
             "output.target.numel(), or weight=1 if that is what you want"
         )
     return is_sum
-
-
-class SumCheck:
-    """Checks whether a loss function adds up samples, with the first batch of an evaluation.
-
-    It checks only functions without a state whose code names a sum. It calls the function once with
-    the first few samples, and once with each of these samples alone.
-    """
-
-    def __init__(self, loss_fn: Callable[..., Any]) -> None:
-        self.loss_fn = loss_fn
-        is_stateful = isinstance(loss_fn, Module) and bool(loss_fn.state_dict())
-        self.is_due: bool = not is_stateful and _names_a_sum(loss_fn)
-
-    def look(self, made: Any, target: Any, samples: int) -> None:
-        """Warn if the loss of a few samples is the sum of the losses of each."""
-        tensors = [each for each in tensors_of((made, target)) if each.ndim]
-        if samples < FEW or any(len(each) != samples for each in tensors):
-            return
-        self.is_due = False
-        rng = capture_generators()
-        with suppress(Exception):  # a loss may need more than one sample
-            whole, *parts = (
-                float(split_loss(self.loss_fn(*_rows((made, target), start, end)))[0])
-                for start, end in ((0, FEW), *((n, n + 1) for n in range(FEW)))
-            )
-            is_half = any(each.element_size() == 2 for each in tensors)
-            if whole and abs(sum(parts) - whole) <= (0.02 if is_half else 1e-4) * abs(whole):
-                warn(
-                    "loss_fn adds up the samples of a batch, so larger batches take larger steps, "
-                    "and the loss of an evaluation is a mean of sums; divide by what it is a sum "
-                    "over, loss_fn=lambda output, target: loss_fn(output, target) / len(target), "
-                    "or say weight=1 if a mean of sums is what you want"
-                )
-        restore_generators(rng)
 
 
 @dataclass(slots=True)
@@ -111,21 +68,3 @@ class Shapes:
                 "by its first. Say what the loss is a mean over: supervised(..., "
                 "weight=lambda output: output.target.numel()), or output.target.shape[1]"
             )
-
-
-def _rows(nested: Any, start: int, end: int) -> Any:
-    # A copy, since the function may write into it.
-    return map_tensors(nested, lambda each: each[start:end].clone() if each.ndim else each)
-
-
-def _names_a_sum(function: Any) -> bool:
-    """True if the code of a function, or of one that it calls, names a sum."""
-    if isinstance(function, Module):
-        inside = [*function.modules()]
-        if any(getattr(each, "reduction", None) == "sum" for each in inside):
-            return True
-        # A class of torch.jit has none that could be read.
-        functions: list[Any] = [getattr(type(each), "forward", None) for each in inside]
-    else:
-        functions = [function]
-    return "sum" in words_in(functions)

@@ -17,7 +17,7 @@ from ..outputs import Output
 from ..update import Given, Optimizers, Update, one_of
 from .batch import own_loss, pair_of, with_labels
 from .check import PRECISIONS, check, check_compile, check_sharded_options, check_update
-from .checked_means import SumCheck, is_a_sum
+from .checked_means import is_a_sum
 from .device import Transfer, way_to
 from .loss_parts import Loss, takes_batch
 from .split import check_split
@@ -142,7 +142,6 @@ def supervised(
         prepare_batch=prepare_batch or (with_labels if loss_fn is None else pair_of),
         weight=weight,
         is_sum=is_sum,
-        sums=None if is_sum or weight is not None or is_given_batch else SumCheck(own),
         move=way_to(place, device),
         autocast=None if precision == "fp32" else torch.autocast(place.type, PRECISIONS[precision]),
         split=split,

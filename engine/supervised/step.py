@@ -33,7 +33,7 @@ from .batch import (
     own_loss,
     refuse_lack,
 )
-from .checked_means import Shapes, SumCheck
+from .checked_means import Shapes
 from .loss_parts import split_loss
 from .nested import map_tensors
 from .split import in_parts
@@ -60,8 +60,6 @@ class Supervised:
     """The number of targets of a batch; None if its loss is a mean over its samples."""
     is_sum: bool = False
     """True if the loss is the sum over these targets, False if it is their mean."""
-    sums: SumCheck | None = None
-    """Checks whether the loss is an undeclared sum; None if the script declares its weight."""
     move: Callable[[Any], Any] | None = None
     """Brings batches to the device; None for the CPU, where they are already."""
     autocast: torch.autocast | None = None
@@ -173,8 +171,6 @@ class Supervised:
         if not (isinstance(loss, Tensor) and loss.ndim == 0):
             raise _not_a_scalar(loss)
         output = Output(loss.detach(), prediction, target, None, samples, parts, whole)
-        if self.sums is not None and self.sums.is_due and not torch.is_grad_enabled():
-            self.sums.look(made, target, samples_of(output) or 0)
         if self.weight is not None:
             loss, output = self.over_targets(loss, output)
         if metrics is not None:

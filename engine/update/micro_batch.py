@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from torch import Tensor
@@ -89,10 +88,8 @@ class MicroBatch:
             retain_graph: True to keep the graph for a further backward pass.
         """
         update, state = self._update, self._state
-        if (check := state.step_under_way.check) is not None and check.inside is not update:
-            again = partial(self.backward, loss, is_sum=is_sum, retain_graph=retain_graph)
-            check.watch(update, again)
-            return
+        if (check := state.step_under_way.check) is not None:
+            check.enter(update)
         loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
         update.backward(state, loss, retain_graph)
 
@@ -107,5 +104,3 @@ class MicroBatch:
         is_whole = window.calls >= update.accumulate or state.is_last_batch
         if is_whole and not window.is_held:
             update.close(state)
-        if step.check is not None:
-            step.check.accept(update)

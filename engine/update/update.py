@@ -192,12 +192,8 @@ class Update:
         if closure is not None and not takes_closure(self):
             closure = None
         step = state.step_under_way
-        if (check := step.check) is not None and check.inside is not self:
-            again = partial(
-                self, state, loss, weight=weight, closure=closure, retain_graph=retain_graph
-            )
-            check.watch(self, again, loss, is_mean=weight is None)
-            return
+        if step.check is not None:
+            step.check.enter(self, loss, is_mean=weight is None)
         if not self._has_met_first:
             self.meet(state, weight, has_loss=loss is not None)
             self._met_at = state.iteration
@@ -256,6 +252,8 @@ class Update:
         except BaseException:  # half a backward pass spoils the window: the next one begins anew
             del state.step_under_way.windows[self]
             raise
+        if (check := state.step_under_way.check) is not None:
+            check.leave(self)
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the window: step with the mean of its gradients, if it has any."""
@@ -285,9 +283,8 @@ class Update:
     def open(self, state: State[Any, Any]) -> Window:
         """Open a window; clear gradients that another backward pass or a failed run has left."""
         step = state.step_under_way
-        if (check := step.check) is not None and check.inside is not self:
-            check.watch(self, partial(self.open, state))  # a micro-batch begins by its forward pass
-            return step.windows[self]  # type: ignore[no-any-return]
+        if step.check is not None:
+            step.check.enter(self)
         self._clear()
         window = step.windows[self] = Window(self.scaler)
         return window
@@ -364,6 +361,8 @@ class Update:
         state.fire(self.event)
         self._clear()
         gradients.tensors = ()  # their memory is free for the next forward pass
+        if step.check is not None:
+            step.check.leave(self)
 
     def _closure(
         self, state: State[Any, Any], window: Window, factor: Tensor | float | None
@@ -388,6 +387,8 @@ class Update:
         state.step_under_way.is_skipped, state.step_under_way.skipped_at = None, state.iteration
         self._clear()
         self._gradients.tensors = ()
+        if (check := state.step_under_way.check) is not None:
+            check.leave(self)
         if self.scaler is not None:
             self.scaler.update()
         state.fire(STEP_SKIPPED)

@@ -97,8 +97,16 @@ def objects_of_a_rank_are_named_with_their_forms():
 
 def handlers_of_a_rank_are_named():
     given = partial(script, EarlyStopping("loss", mode="min"))
-    differs(r"2 has no EarlyStopping\(loss\), and the others have it", (given, {}), (script, {}))
-    differs(r"2 has EarlyStopping\(loss\), and the others have none", (script, {}), (given, {}))
+    differs(
+        r"2 has EarlyStopping\(loss\)=nothing where the others have Early",
+        (given, {}),
+        (script, {}),
+    )
+    differs(
+        r"2 has EarlyStopping\(loss\)=EarlyStopping where the others have noth",
+        (script, {}),
+        (given, {}),
+    )
     patient = partial(script, EarlyStopping("loss", mode="min", patience=9))
     differs(r"EarlyStopping\(loss\).patience=9 where", (given, {}), (patient, {}))
     often, seldom = (partial(script, ClipGradNorm(norm)) for norm in (1.0, 2.0))
@@ -106,14 +114,14 @@ def handlers_of_a_rank_are_named():
     new, old = (partial(script, Checkpoint("runs", resume=each)) for each in (None, True))
     differs("Checkpoint.resume=True where the others have None", (new, {}), (old, {}))
     validated = partial(script, Validate(BATCHES, name="val"))
-    differs(r"rank 2 has no Validate\(val\), and the others", (validated, {}), (script, {}))
+    differs(r"rank 2 has Validate\(val\)=nothing where the others", (validated, {}), (script, {}))
 
     def by_the_clock():
         engine = script()
         engine.on(Events.ITERATION_COMPLETED(seconds=5))(print)
         return engine
 
-    differs(r"rank 1 has print\(\), and", (script, {}), (by_the_clock, {}), odd=1)
+    differs(r"rank 1 has print\(\)=.* where", (script, {}), (by_the_clock, {}), odd=1)
 
 
 def handlers_in_another_order_are_named():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from ....engine import Engine, ranks
 from ....engine.modules import optimizers_in
+from ....engine.state import walk
 from ....engine.update import Update
 from ..directory import checkpoints, set_aside
 from ..format import Keep, keep_of
@@ -121,18 +122,9 @@ def refuse_to_forget(engine: Engine[Any, Any]) -> None:
 def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) -> bool:
     """True if objects of the script's own classes save the states of these optimizers too."""
     own = [o for o in objects.values() if not isinstance(o, Module | Optimizer)]
-    states = [
-        value for each in own for value in _containers(each.state_dict()) if has_groups(value)
-    ]
+    states = [one for each in own for _, one in walk(each.state_dict()) if has_groups(one)]
     saved = [[len(group["params"]) for group in each["param_groups"]] for each in states]
     return all([len(g["params"]) for g in each.param_groups] in saved for each in optimizers)
-
-
-def _containers(value: Any) -> Iterator[Any]:
-    if isinstance(value, Mapping | list | tuple):
-        yield value
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _containers(each)
 
 
 def refuse_second_resume(directories: Sequence[str]) -> None:

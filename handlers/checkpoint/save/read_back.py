@@ -18,7 +18,14 @@ from torch.nn import Module, Parameter
 from torch.optim import Optimizer
 
 from ....engine.modules import all_modules
-from ....engine.state import capture_generators, restore_generators
+from ....engine.state import (
+    capture_generators,
+    has_state,
+    items_of,
+    restore_generators,
+    same_states,
+    walk,
+)
 from ..format import decode, flattened, is_quantized
 from ..load import (
     form_mismatches,
@@ -137,9 +144,7 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
     places = {*shared, *map(id, getattr(own, "param_groups", ()))}
     places |= {e.data_ptr() for e in shared.values() if type(e) in (Tensor, Parameter)}
     other = _elsewhere(state, {each for each in places if each >= LEAST_ADDRESS}, found)
-    if copy is None and not found:
-        return
-    if copy is None:
+    if copy is None and found:
         memo = {id(e): _other_values(e) for _, e in _leaves(vars(own)) if isinstance(e, Tensor)}
         with suppress(Exception):
             copy = _copied(own, memo | shared)
@@ -155,7 +160,8 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
             " in another process, where each id(...) and data_ptr() is another number: name "
             "parameters by their places in a list"
         )
-    if inner := [f"{place} (a {type(each).__name__})" for place, each in _inner(own)]:
+    parts, twins = {"": own, **_inner(own)}, {"": copy, **_inner(copy)}
+    if inner := [f"{place} (a {type(each).__name__})" for place, each in parts.items() if place]:
         advice += (
             f"; it holds {', '.join(inner)}. Or name these in objects= in the place of the {kind}"
         )
@@ -166,12 +172,15 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
         raise TypeError(
             f"{begin}its load_state_dict() fails with its own state_dict() ({said}). {advice}"
         ) from error
-    twins = {"": copy, **dict(_inner(copy))}
-    for place, each in {"": own, **dict(_inner(own))}.items():
-        there = twins[place].state_dict() if place in twins else None
-        if (at := _differs(each.state_dict(), there)) is not None:
-            where = ".".join(filter(None, (place, at)))
-            raise TypeError(f"{begin}after loading, {where or 'it'} is not what it was. {advice}")
+    for place, each in parts.items():
+        here = dict(_leaves(each.state_dict()))
+        there = dict(_leaves(twins[place].state_dict())) if place in twins else {}
+        for at in here | there:
+            if at not in here or at not in there or not same_states(here[at], there[at]):
+                where = ".".join(filter(None, (place, at)))
+                raise TypeError(
+                    f"{begin}after loading, {where or 'it'} is not what it was. {advice}"
+                )
     if [*groups_in(own).values()] != [*groups_in(copy).values()]:
         raise TypeError(
             f"{begin}its state holds its groups themselves, and after loading copies of them, "
@@ -179,27 +188,31 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
         )
 
 
-def _inner(own: Any) -> Iterator[tuple[str, Any]]:
+def _inner(own: Any) -> dict[str, Any]:
     """The parts of an object that have a state of their own, by their places in it."""
-    for key, value in getattr(own, "__dict__", {}).items():
-        elements = {f"{key}[{n!r}]": each for n, each in _items(value)}
-        for place, each in {key: value, **elements}.items():
-            has_state = hasattr(each, "state_dict") and hasattr(each, "load_state_dict")
-            if has_state and not isinstance(each, Module | type) and each is not own:
-                yield place, each
+    held = [(key, each) for key, each in getattr(own, "__dict__", {}).items()]
+    held += [(f"{key}[{n!r}]", each) for key, value in held for n, each in _items(value)]
+    left_out = Module, type
+    return {k: v for k, v in held if has_state(v) and not isinstance(v, left_out) and v is not own}
 
 
 def _items(value: Any) -> list[tuple[Any, Any]]:
+    """What a state may hold further values in."""
     if is_quantized(value):
         return [*flattened(value)[0].items()]
-    if not isinstance(value, Mapping | list | tuple) or len(value) > LONGEST_LIST:
-        return []
-    return [*value.items()] if isinstance(value, Mapping) else [*enumerate(value)]
+    is_long = isinstance(value, dict | list | tuple) and len(value) > LONGEST_LIST
+    return [] if is_long else [*(items_of(value) or ())]
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
+    """The values in a state that hold no others, by their places; empty containers too."""
+    inside = walk(value, plain=True, inside=_items, depth=50)
+    return ((place, each) for place, each in inside if not _items(each))
 
 
 def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
     """The modules and parameters that a copy shares with the original, by identity."""
-    parts = [own, *(inner for _, inner in _inner(own))]
+    parts = [own, *_inner(own).values()]
     modules = all_modules([*objects.values(), *parts])
     shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
     for each in parts:
@@ -212,7 +225,7 @@ def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
 def _copied(own: Any, memo: dict[int, Any]) -> Any:
     """A copy with all attributes; an optimizer's own `__deepcopy__` leaves out some."""
     copy = memo[id(own)] = object.__new__(type(own))
-    for _, each in _inner(own):
+    for each in _inner(own).values():
         if isinstance(each, Optimizer) and id(each) not in memo:
             _copied(each, memo)
     vars(copy).update({key: deepcopy(value, memo) for key, value in vars(own).items()})
@@ -233,37 +246,9 @@ def _elsewhere(value: Any, places: set[int], found: set[int]) -> Any:
     if type(value) is str and any(int(number) in places for number in NUMBER.findall(value)):
         return NUMBER.sub(lambda n: str(_elsewhere(int(n.group()), places, found)), value)
     if isinstance(value, dict):
-        pairs = [(_elsewhere(k, places, found), e) for k, e in value.items()]
-        return type(value)({k: _elsewhere(e, places, found) for k, e in pairs})
+        pairs = [[_elsewhere(each, places, found) for each in pair] for pair in value.items()]
+        return type(value)(pairs)
     kind, several = type(value), cast(Any, value)
     if kind in (list, tuple, set, frozenset) and len(several) < LONGEST_LIST:
         return kind(_elsewhere(each, places, found) for each in several)
     return value
-
-
-def _differs(own: Any, other: Any) -> str | None:
-    """The first place at which two states differ; None if they are equal."""
-    here, there = dict(_leaves(own)), dict(_leaves(other))
-    for place in here | there:
-        if place not in here or place not in there or not _same(here[place], there[place]):
-            return place
-    return None
-
-
-def _leaves(value: Any, place: str = "", depth: int = 50) -> Iterator[tuple[str, Any]]:
-    """The values in a state that hold no others, by their places; empty containers too."""
-    items = _items(value) if depth else []
-    if not items:
-        yield place, value
-    for key, each in items:
-        yield from _leaves(each, f"{place}.{key}" if place else str(key), depth - 1)
-
-
-def _same(own: Any, other: Any) -> bool:
-    if isinstance(own, Tensor) or isinstance(other, Tensor):
-        if not (isinstance(own, Tensor) and isinstance(other, Tensor)):
-            return False
-        if own is other or own.dtype != other.dtype or own.shape != other.shape:
-            return own is other
-    equal: Any = (own == other) | ((own != own) & (other != other))  # NaN equals NaN
-    return bool(equal.all() if hasattr(equal, "all") else equal)

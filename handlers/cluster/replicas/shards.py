@@ -120,7 +120,7 @@ class ShardedBatch:
         for each in trained_by(self.update):
             each.grad = None
         if (check := self.state.step_under_way.check) is not None:
-            check.accept(self.update)
+            check.leave(self.update)
 
     def step(self, total: Tensor, letters: dict[int, Letter]) -> Output | None:
         """Take the step with the sums over all shards; the output of the whole batch."""
@@ -138,7 +138,7 @@ class ShardedBatch:
         window.weight = sum(shares) if is_sum else None
         _give(trained_by(update), total, set.intersection(*(set(e["idle"]) for e in rows)))
         if (check := state.step_under_way.check) is not None:
-            check.accept(update)
+            check.leave(update)
         update.close(state)
         if any(each["samples"] is None for each in rows):
             return None

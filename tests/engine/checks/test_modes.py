@@ -155,7 +155,7 @@ def test_modes_of_parts_that_the_script_chose_stay(caplog):
     assert caplog.text.count(LEFT) == 1
 
 
-@pytest.mark.parametrize("kind", ["trains in eval", "from the third epoch", "freeze", "by itself"])
+@pytest.mark.parametrize("kind", ["trains in eval", "from the third epoch", "freeze"])
 def test_what_is_right_is_not_told_of(kind, caplog):
     caplog.set_level(logging.WARNING)
     model, ema, expected = make(), make(), [True] * 4
@@ -163,8 +163,6 @@ def test_what_is_right_is_not_told_of(kind, caplog):
     update = Update(optimizer)
 
     def step(state, batch):
-        if kind == "by itself":
-            model.train(state.training)
         loss = nn.functional.mse_loss(model(batch[0]), batch[1])
         if state.training:
             update(state, loss)
@@ -184,8 +182,6 @@ def test_what_is_right_is_not_told_of(kind, caplog):
         expected = [True, True, False, False]
     if kind == "freeze":
         engine.add(Freeze("1.*", until=Events.EPOCH_COMPLETED(at=2)))
-    if kind == "by itself":
-        engine.on(Events.EPOCH_COMPLETED)(lambda state: model.eval() and None)
 
     @engine.on(Events.EPOCH_COMPLETED)
     def sample(state):

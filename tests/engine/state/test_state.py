@@ -9,7 +9,7 @@ import torch
 
 from camshaft import Engine, EventEnum, Events, State, supervised
 from camshaft.engine.state import LatestMetrics, RunControl
-from camshaft.engine.state.contents import dump_memory, load_memory
+from camshaft.engine.state.handler_memory import dump_memory, load_memory
 
 
 class Own(EventEnum):

@@ -1,124 +1,13 @@
 """Losses whose mean over an evaluation is not that over samples: told, with the line to write."""
 
 import warnings
-from functools import partial
 
 import pytest
 import torch
-from torch.nn.functional import binary_cross_entropy, cross_entropy, mse_loss
+from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader
 
 from camshaft import count_tokens, supervised
-from camshaft.handlers import Validate
-
-
-def kl(mu, log_variance):
-    return -0.5 * torch.sum(1 + log_variance - mu.pow(2) - log_variance.exp())
-
-
-def vae_loss(output, target):
-    """That of PyTorch's example: a sum over samples, pixels and latent dimensions."""
-    made, mu, log_variance = output
-    return binary_cross_entropy(made, target, reduction="sum") + kl(mu, log_variance)
-
-
-class VAE(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = torch.nn.Linear(6, 4)
-        self.outer = torch.nn.Linear(2, 6)
-
-    def forward(self, x):
-        mu, log_variance = self.inner(x).chunk(2, -1)
-        return self.outer(mu).sigmoid(), mu, log_variance
-
-
-def images(*sizes):
-    generator = torch.Generator().manual_seed(3)
-    return [(x, x) for x in (torch.rand(size, 6, generator=generator) for size in sizes)]
-
-
-def scaled(scale, loss_fn):
-    return lambda output, target: scale * loss_fn(output, target)
-
-
-class Divided(torch.nn.Module):
-    """Adds up squares by a module inside."""
-
-    def __init__(self, by):
-        super().__init__()
-        self.squares, self.by = torch.nn.MSELoss(reduction="sum"), by
-
-    def forward(self, output, target):
-        return self.squares(output[0], target) / (len(target) if self.by else 1)
-
-
-SUMS = {
-    "vae": vae_loss,
-    "partial": partial(lambda scale, output, target: scale * vae_loss(output, target), 2.0),
-    "function inside": lambda output, target: vae_loss(output, 1 * target),
-    "function in a closure": scaled(2, vae_loss),
-    "module inside": Divided(by=False),
-    "squares": lambda output, target: ((output[0] - target) ** 2).sum(),
-}
-MEANS = {
-    "divided": lambda output, target: vae_loss(output, target) / len(target),
-    "sum of features": lambda output, target: ((output[0] - target) ** 2).sum(-1).mean(),
-    "module divides": Divided(by=True),
-    "mean": lambda output, target: mse_loss(output[0], target),
-    "contrastive": lambda output, target: (
-        cross_entropy(output[0] @ target.T, torch.arange(len(target)), reduction="sum")
-        / len(target)
-    ),
-    "norm of all": lambda output, target: ((output[0] - target) ** 2).sum().sqrt(),
-    "of one kind": lambda output, target: 0 * output[0].sum() + mse_loss(output[0], target),
-}
-
-
-def vae(loss_fn, **arguments):
-    torch.manual_seed(0)
-    model = VAE()
-    optimizer = torch.optim.SGD(model.parameters(), 1e-3)
-    return supervised(model, optimizer, loss_fn, **arguments)
-
-
-@pytest.mark.parametrize("loss_fn", SUMS.values(), ids=SUMS)
-def test_a_function_that_adds_up_samples_is_told_of_once_with_the_line_to_write(loss_fn):
-    engine = vae(loss_fn)
-    engine.add(Validate(images(4, 3)))
-    with pytest.warns(UserWarning, match=r"adds up.* / len\(target\), or say weight=1") as caught:
-        engine.run(images(4, 2), max_epochs=2)
-    assert caught[0].filename == __file__
-    assert len(caught) == 1
-
-
-def test_divided_as_told_the_mean_over_samples_is_right_and_nothing_is_told():
-    engine, data = vae(lambda o, target: vae_loss(o, target) / len(target)), images(4, 3)
-    model = engine.objects["model"]
-    expected = sum(vae_loss(model(x), x) for x, _ in data) / 7
-    assert torch.allclose(engine.evaluate(data).metrics["loss"], expected.double())
-    vae(vae_loss, weight=1).evaluate(data)
-
-
-@pytest.mark.parametrize("loss_fn", MEANS.values(), ids=MEANS)
-def test_means_are_never_told_of(loss_fn):
-    for sizes in ((4, 3), (4, 4), (3,), (2, 1)):
-        vae(loss_fn).evaluate(images(*sizes))
-
-
-def test_the_check_of_a_sum_draws_no_number_and_does_not_touch_the_output():
-    def noisy(output, target):
-        output[0].mul_(2)
-        return (output[0] * torch.rand(())).sum() / len(target)
-
-    drawn = []
-    for name in (noisy, lambda output, target: (output[0].mul_(2) * torch.rand(())).mean()):
-        torch.manual_seed(1)
-        engine = vae(name)
-        state = engine.evaluate(images(4, 3), seed=5)
-        drawn.append((state.output.prediction[0].clone(), float(state.metrics["loss"])))
-    assert torch.equal(drawn[0][0], drawn[1][0])
-    assert drawn[0][1] == pytest.approx(6 * drawn[1][1])
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit")  # deprecated, which torch 2.14 says otherwise
@@ -134,23 +23,6 @@ def test_a_scripted_loss_is_checked_by_its_reduction(reduction):
         expected = mse_loss(model(data[0][0]), data[0][1], reduction=reduction).item()
         assert engine.evaluate(data).metrics["loss"].item() == pytest.approx(expected)
     assert ["is a sum" in str(each.message) for each in told] == [True] * (reduction == "sum")
-
-
-def test_a_loss_that_remembers_is_not_called_again():
-    class Centers(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("centers", torch.zeros(()))
-            self.seen = []
-
-        def forward(self, output, target):
-            self.centers += 1  # which the evaluation puts back
-            self.seen.append(self.centers.item())
-            return ((output[0] - target) ** 2).sum()
-
-    loss_fn = Centers()
-    vae(loss_fn).evaluate(images(4, 3))
-    assert loss_fn.seen == [1, 2]
 
 
 class Identity(torch.nn.Module):
