@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from .engine import advice
-from .handlers.checkpoint import NoCheckpointError, keep_of
+from .handlers.checkpoint import keep_of
 from .handlers.files import printable
-from .handlers.tools.checkpoints import export, inspect, prune, verify
+from .handlers.tools.checkpoints import NoCheckpointError, export, inspect, prune, verify
 from .handlers.tools.commands import diff, doctor, init, list_runs, tail
 from .handlers.tools.configs import ConfigError, run_config
 from .handlers.tools.prove import compare, prove

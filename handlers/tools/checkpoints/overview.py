@@ -12,14 +12,9 @@ from typing import Any, Literal
 
 from ...checkpoint.directory import (
     LATEST,
-    Claims,
-    Finding,
-    Findings,
     StoredTensor,
     checkpoints,
     files_on_disk,
-    is_checkpoint,
-    look,
     saved_at,
     tensors_by_name,
     tree_at,
@@ -28,6 +23,7 @@ from ...checkpoint.directory import (
 from ...checkpoint.format import FROZEN, TENSORS, TREE, Manifest, rank_file, reading, references
 from ...common import Cell, aligned, readable_metrics, readable_size, show, show_json
 from ...files import regular
+from .look import Claims, Finding, Findings, is_checkpoint, look
 
 WIDEST = 300
 """The most characters before the last column; a longer line shifts only its own last cell."""

@@ -13,8 +13,6 @@ from ...checkpoint.directory import (
     Saved,
     drop,
     files_on_disk,
-    is_checkpoint,
-    look,
     payload_of,
     problem_of,
     refuse_unknown_metrics,
@@ -38,6 +36,7 @@ from ...checkpoint.format import (
 )
 from ...common import aligned, readable_size, show, show_json
 from ...files import locked, regular, size_of, text_of
+from .look import is_checkpoint, look
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

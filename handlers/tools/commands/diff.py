@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint import NoCheckpointError, Saved, checkpoints, is_checkpoint, saved_at
+from ...checkpoint import Saved, checkpoints, saved_at
 from ...common import aligned, show, show_json
 from ...journal import JOURNAL, read_journal
-from ..checkpoints import checkpoint_differences
+from ..checkpoints import NoCheckpointError, checkpoint_differences, is_checkpoint
 from ..configs import yaml_settings
 from ..report import NothingToReportError, by_path
 

@@ -10,9 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ....checkpoint import Claims, Finding, Findings, NoCheckpointError, look
 from ....files import budget
 from ....journal import JOURNAL, is_written, read_journal
+from ...checkpoints import Claims, Finding, Findings, NoCheckpointError, look
 from .curves import curve_of, heatmap_of
 from .exhibits import Exhibit
 from .images import Images, Picture, images_in

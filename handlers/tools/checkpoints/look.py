@@ -8,11 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...checkpoint.directory import NAME, Saved, names_in, problem_of, saved_at, scan
+from ...checkpoint.format import MANIFEST, BrokenCheckpoint, Keep, keep_of
 from ...files import budget
-from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
-from .catalogue import names_in, scan
-from .saved import NAME, Saved, saved_at
-from .verify import problem_of
 
 
 class NoCheckpointError(FileNotFoundError):
