@@ -19,7 +19,7 @@ from .durable import (
     sweep,
     synchronise,
 )
-from .lines import Thinned, lines_from_end, record_of, values_in, whole_lines
+from .lines import lines_from_end, record_of, values_in, whole_lines
 from .lock import locked
 from .opening import (
     NotRegularError,
@@ -44,7 +44,6 @@ __all__ = [
     "MOST",
     "NotRegularError",
     "RemovedError",
-    "Thinned",
     "appearing",
     "appending",
     "beside",

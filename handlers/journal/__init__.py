@@ -1,6 +1,6 @@
-"""The journal: what happened to a run and when, over all of its parts; how to write and read it."""
+"""The journal: what happened to a run and when, over all of its parts."""
 
-from .file import JOURNAL, is_written, read_journal
+from .file import JOURNAL, is_written
 from .journal import Journal
 
-__all__ = ["JOURNAL", "Journal", "is_written", "read_journal"]
+__all__ = ["JOURNAL", "Journal", "is_written"]

@@ -8,10 +8,10 @@ from typing import Any
 
 from ...checkpoint import Saved, checkpoints, saved_at
 from ...common import aligned, show, show_json
-from ...journal import JOURNAL, read_journal
+from ...journal import JOURNAL
 from ..checkpoints import NoCheckpointError, checkpoint_differences, is_checkpoint
 from ..configs import yaml_settings
-from ..report import NothingToReportError, by_path
+from ..report import NothingToReportError, by_path, read_journal
 
 CLOCKS = ("iteration", "step", "epoch", "world_size")
 

@@ -2,8 +2,9 @@
 
 from .exhibits import Exhibit
 from .images import Picture, to_show
+from .journal_lines import read_journal
 from .notes import Notes
-from .parts import RunPart, parts_of
+from .parts import RunPart, parts_in
 from .run import PACE, NothingToReportError, RunDirectory, RunFacts, by_path, runs_in
 
 __all__ = [
@@ -16,7 +17,8 @@ __all__ = [
     "RunFacts",
     "RunPart",
     "by_path",
-    "parts_of",
+    "parts_in",
+    "read_journal",
     "runs_in",
     "to_show",
 ]

@@ -5,13 +5,18 @@ A part is what one process did: from a start or a resume to whatever ended it.
 
 from __future__ import annotations
 
+import platform
+import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ....files import budget
+from ....journal import JOURNAL, is_written
+from .journal_lines import read_journal
 
 ENDS = ("completed", "interrupted", "failed")
 PATIENCE, MISSED = 60, 3
@@ -81,6 +86,14 @@ class RunPart:
     def _ending(self) -> dict[str, Any]:
         """The line about its end, which a last checkpoint may follow; empty if there is none."""
         return next((line for line in reversed(self.lines) if line["event"] in ENDS), {})
+
+
+def parts_in(directory: Path) -> tuple[list[RunPart], str]:
+    """The parts of the runs in a directory as they are now, and why they could not be read."""
+    path = directory / JOURNAL
+    records, is_alive = read_journal(path), is_written(path)
+    now, machine = time.time(), platform.node()
+    return parts_of(records, is_alive=is_alive, now=now, machine=machine), records.problem
 
 
 def parts_of(

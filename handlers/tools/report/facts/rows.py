@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .....engine.state import as_float
-from ....files import Thinned, budget, record_of, regular, whole_lines
+from ....files import budget, record_of, regular, whole_lines
 from ....journal import JOURNAL
 from .exhibits import Exhibit, TooLargeError, exhibit_of
+from .journal_lines import Thinned
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 HUGE = 1e307

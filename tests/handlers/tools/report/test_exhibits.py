@@ -75,7 +75,7 @@ def test_a_row_holds_texts_curves_and_matrices_and_a_page_shows_them(tmp_path):
     assert found["confusion"].content == {"matrix": [[2, 0], [1, 2]], "labels": ["cat", "dog"]}
     cards = cards_of([facts])
     assert [*cards] == [HEADINGS[kind] for kind in ("text", "curve", "matrix")]
-    figures = media_figures([card for each in cards.values() for card in each], [facts])
+    figures = media_figures(cards, [facts])
     heat = figures["medium matrix 0 confusion"]["data"]
     assert [trace["meta"]["at"] for trace in heat] == [1, 2]
     assert (heat[1]["z"], heat[1]["text"]) == ([[1, 0], [0.3333, 0.6667]], [["2", "0"], ["1", "2"]])
