@@ -1,6 +1,6 @@
 """The commands about checkpoints, for the command line: they print, and give an exit code."""
 
-from .difference import checkpoint_differences
+from .difference import checkpoint_differences, leaves_of, unequal
 from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .overview import export, inspect, verify
 from .pruning import prune
@@ -14,7 +14,9 @@ __all__ = [
     "export",
     "inspect",
     "is_checkpoint",
+    "leaves_of",
     "look",
     "prune",
+    "unequal",
     "verify",
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from ...checkpoint import Saved, checkpoints, saved_at
 from ...common import aligned, show, show_json
 from ...journal import JOURNAL
-from ..checkpoints import NoCheckpointError, checkpoint_differences, is_checkpoint
+from ..checkpoints import NoCheckpointError, checkpoint_differences, is_checkpoint, unequal
 from ..configs import yaml_settings
 from ..report import NothingToReportError, by_path, read_journal
 
@@ -32,11 +31,11 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     one, two = _config(path), _config(other)
     if one is not None and two is not None:
         compared.append("config")
-        found += _unequal("config", one, two)
+        found += _named("config", one, two)
     first, second = _checkpoint(path), _checkpoint(other)
     if first and second:
         compared.append("checkpoint")
-        found += _unequal("clocks", *map(_clocks, (first, second)))
+        found += _named("clocks", *map(_clocks, (first, second)))
         found += [{"in": "checkpoint"} | each for each in checkpoint_differences(first, second)]
     if not compared:
         raise NothingToReportError(
@@ -62,10 +61,8 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     return int(bool(found))
 
 
-def _unequal(kind: str, a: dict[str, str], b: dict[str, str]) -> Iterator[dict[str, Any]]:
-    for name in {**a, **b}:
-        if a.get(name) != b.get(name):
-            yield {"in": kind, "name": name, "a": a.get(name), "b": b.get(name)}
+def _named(kind: str, *two: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"in": kind, "name": name, "a": a, "b": b} for name, a, b in unequal(*two)]
 
 
 def _clocks(saved: Saved) -> dict[str, str]:
