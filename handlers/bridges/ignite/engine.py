@@ -182,11 +182,7 @@ class Engine(ignite.engine.Engine):
         return filtered
 
     def _handle_exception(self, e: BaseException) -> None:
-        """Let the handlers of EXCEPTION_RAISED see it; without one, or if `exact`, raise it.
-
-        Raises:
-            BaseException: The exception.
-        """
+        """Let the handlers of EXCEPTION_RAISED see it; without one, or if `exact`, raise it."""
         if isinstance(e, SystemExit):  # the process is to end, as after a signal
             raise e
         if not self.exact:

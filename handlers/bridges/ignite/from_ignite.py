@@ -142,11 +142,7 @@ class IgniteHandlers:
         self.engine.state.run = state
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Call the handlers of STARTED, and put back what was saved, which they may have reset.
-
-        Raises:
-            ValueError: A `BasicTimeProfiler` is attached, and the run has no `max_epochs`.
-        """
+        """Call the handlers of STARTED, and put back what was saved, which they may have reset."""
         engine = self.engine
         if state.max_epochs is None and self._is_profiled():
             raise ValueError(

@@ -109,14 +109,7 @@ class Run:
         )
 
     def carry_out(self, batches: int | None = None) -> bool:
-        """Do what was asked for; True if the run is to be left here.
-
-        Args:
-            batches: How many the epoch has had; None outside of an epoch's batches.
-
-        Raises:
-            RuntimeError: An epoch is to end that has not begun.
-        """
+        """Do what was asked for; True if the run is to be left here."""
         engine, state = self.engine, self.state
         if engine.should_terminate:
             state.stop("terminate")
@@ -147,11 +140,7 @@ class Run:
         state.max_epochs, state.max_iterations = ignite.max_epochs, ignite.max_iters
 
     def end_epoch_after(self, error: Exception) -> None:
-        """End the epoch after an exception that handlers of EXCEPTION_RAISED have swallowed.
-
-        Raises:
-            Exception: They have not.
-        """
+        """End the epoch after an exception that handlers of EXCEPTION_RAISED have swallowed."""
         self.engine.logger.error("Current run is terminating due to exception: %s", error)
         self.engine._handle_exception(error)
         self.state.stop_epoch()

@@ -18,9 +18,6 @@ def checkpoint_differences(one: Saved, two: Saved) -> Iterator[dict[str, Any]]:
     Of each difference the name, such as `model.0.weight`, and what each has, such as
     `float32 [4, 3]`; of tensors of one shape and type also `numbers`, how many differ, and
     `largest` and `relative`, the largest difference as it is and over the largest value.
-
-    Raises:
-        BrokenCheckpoint: A file is missing or damaged.
     """
     first, second = _values(one), _values(two)
     for name in {**first, **second}:

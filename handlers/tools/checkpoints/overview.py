@@ -171,11 +171,7 @@ def _time(each: Finding) -> datetime | None:
 
 
 def _contents(found: Finding) -> list[str]:
-    """The lines about one checkpoint's content; for a broken one, the reason.
-
-    Raises:
-        BrokenCheckpoint: The files are whole, but no run writes such files.
-    """
+    """The lines about one checkpoint's content; for a broken one, the reason."""
     if found.saved is None or found.problem is not None:
         return [f"{found.path} is broken: {found.problem}"]
     manifest = found.saved.manifest

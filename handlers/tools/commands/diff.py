@@ -19,10 +19,6 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     """Print in what two runs, checkpoints or configs differ; 1 if they do.
 
     Of two runs, these are the configs in their journals and the newest good checkpoints.
-
-    Raises:
-        NothingToReportError: There is nothing that both have.
-        BrokenCheckpoint: A file of a checkpoint is missing or damaged.
     """
     for each in (path, other):
         if not each.exists():

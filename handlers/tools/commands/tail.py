@@ -24,16 +24,7 @@ CLOCKS = ("iteration", "step", "epoch")
 
 
 def tail(path: Path, count: int, as_json: bool) -> int:
-    """Print the last rows of a run and those that come, until it ends or until Ctrl-C.
-
-    Args:
-        path: The run's directory.
-        count: How many rows of each file to begin with.
-        as_json: Print each row as a line of JSON.
-
-    Raises:
-        NothingToReportError: There is no run.
-    """
+    """Print the last rows of a run and those that come, until it ends or until Ctrl-C."""
     if not path.is_dir():
         raise NothingToReportError(f"{path} is no directory")
     files, ending = dict[Path, FollowedFile](), Ending(path)

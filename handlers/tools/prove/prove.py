@@ -149,11 +149,7 @@ class Prover:
         return trial
 
     def _check(self, notes: Sequence[dict[str, Any]]) -> None:
-        """Refuse what cannot be killed and compared.
-
-        Raises:
-            UntriedError: There is no `Checkpoint`, or none that resumes.
-        """
+        """Refuse what cannot be killed and compared."""
         for note in notes:
             if note.get("problem"):
                 raise UntriedError(f"what the run holds cannot be compared: {note['problem']}")

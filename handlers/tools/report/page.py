@@ -91,12 +91,7 @@ def report(*directories: str | os.PathLike[str]) -> RunReport:
 
 
 def write_report(paths: list[Path], output: Path, as_json: bool = False) -> int:
-    """Write the page to a file; return the exit code.
-
-    Raises:
-        NothingToReportError: A path is no directory, or holds nothing of a run.
-        ImportError: plotly is not installed.
-    """
+    """Write the page to a file; return the exit code."""
     made = report(*paths)
     made.write(output)
     size = output.stat().st_size
@@ -113,13 +108,7 @@ def embedded_image(picture: Picture) -> str:
 
 
 class Page:
-    """The view of runs: a whole page, or an update that an open page asks for.
-
-    Args:
-        runs: The facts of the runs.
-        address: Where the page finds an image; by default the page holds it.
-        is_live: True if the page is served while the runs may go on.
-    """
+    """The view of runs: a whole page, or an update that an open page asks for."""
 
     def __init__(
         self,

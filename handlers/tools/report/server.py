@@ -38,12 +38,7 @@ WELCOME = f'{HEAD}<title>Camshaft</title><a href="/">To the page</a></html>'
 
 
 def watch(paths: list[Path], port: int) -> int:
-    """Serve the page until Ctrl-C; return the exit code.
-
-    Raises:
-        ImportError: plotly is not installed.
-        OSError: The port is taken.
-    """
+    """Serve the page until Ctrl-C; return the exit code."""
     library()  # fails now if plotly is not installed
     if missing := [str(path) for path in paths if not path.is_dir()]:
         text = f"{', '.join(missing)}: no directory yet; the page waits for the run to make it"

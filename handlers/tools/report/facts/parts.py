@@ -158,11 +158,6 @@ def clocks_of(
 
     Epochs are fractions: the iterations over `epoch_length`, or, if it is 0, each epoch ends at its
     last iteration that is known. Time is left out if the journal does not tell it.
-
-    Args:
-        rows: Step and epoch by iteration, from the files of rows.
-        parts: The parts of the run.
-        epoch_length: The iterations of an epoch; 0 if nothing tells.
     """
     known = {0: (0, 0)} | {
         int(line["iteration"]): (int(line["step"]), int(line["epoch"]))
