@@ -163,23 +163,6 @@ COUNTS = script("len(seen)", "seen.append(1)").replace("update = ", "seen = []\n
 NUMBER = script("number", "globals().update(number=number + 1)").replace(
     "update = ", "number = 0\nupdate = "
 )
-DEEP = script("noise.draw()").replace(
-    "update = ",
-    """
-class Noise:
-    def __init__(self):
-        self.inner = {"generator": torch.Generator().manual_seed(0)}
-    def draw(self):
-        return torch.rand(1, generator=self.inner["generator"])
-noise = Noise()
-update = """,
-)
-
-
-@pytest.mark.slow
-def test_a_generator_deep_in_an_object_of_the_script_is_lost_by_no_kill(proof):
-    code, told = proof(DEEP)
-    assert code == 0, told
 
 
 @pytest.mark.slow
