@@ -4,11 +4,8 @@ import json
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import pytest
 
@@ -139,23 +136,15 @@ def test_what_cannot_be_read_is_an_answer_and_no_traceback(tmp_path, visit, capf
     assert capfd.readouterr().err == ""
 
 
-@contextmanager
-def started(command):
-    """A process that does not outlive the test."""
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
 WAITS = "camshaft: {}: no directory yet; the page waits for the run to make it"
 
 
-def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path, visit):
-    command = [sys.executable, "-m", "camshaft", "watch", str(tmp_path / "run"), "--port", "0"]
-    with started(command) as process:
-        address = process.stdout.readline().decode().split()[0]
+COMMAND = "from camshaft.__main__ import main\nraise SystemExit(main())"
+
+
+def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(processes, tmp_path, visit):
+    with processes.start(COMMAND, "watch", tmp_path / "run", "--port", "0") as process:
+        address = process.stdout.readline().split()[0]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/\?token=[0-9a-f]{32}", address)
         cookie = visit(address).getheader("Set-Cookie").partition(";")[0]
         root = address.partition("?")[0]
@@ -164,9 +153,9 @@ def test_it_prints_its_address_with_a_token_and_ends_cleanly_at_ctrl_c(tmp_path,
             assert visit(refused).status == 403
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
-        assert process.stdout.read() == b""
         # There is no log, so no log has the token.
-        assert process.stderr.read().decode().strip() == WAITS.format(tmp_path / "run")
+        output, errors = process.communicate()
+        assert (output, errors.strip()) == ("", WAITS.format(tmp_path / "run"))
 
 
 WHILE_A_CONNECTION_IS_OPENED = """
@@ -196,16 +185,17 @@ sys.stdout = Address()
 
 
 @pytest.mark.parametrize("when", [WHILE_A_CONNECTION_IS_OPENED, ONCE_THE_ADDRESS_IS_THERE])
-def test_ctrl_c_ends_it_cleanly_at_any_moment(tmp_path, visit, when):
-    imports = "import os, signal, sys, threading\nfrom socketserver import ThreadingMixIn\n"
-    program = f"{imports}{when}\nfrom camshaft.__main__ import main\nsys.exit(main())"
-    command = [sys.executable, "-c", program, "watch", str(tmp_path / "run"), "--port", "0"]
-    with started(command) as process:
-        address = process.stdout.readline().decode().split()[0]
+def test_ctrl_c_ends_it_cleanly_at_any_moment(processes, tmp_path, visit, when):
+    program = (
+        "import os, signal, sys, threading\nfrom socketserver import ThreadingMixIn\n"
+        f"{when}\n{COMMAND}"
+    )
+    with processes.start(program, "watch", tmp_path / "run", "--port", "0") as process:
+        address = process.stdout.readline().split()[0]
         if when is WHILE_A_CONNECTION_IS_OPENED:
             visit(address)
         assert process.wait(30) == 0
-        assert process.stderr.read().decode().strip() == WAITS.format(tmp_path / "run")
+        assert process.communicate()[1].strip() == WAITS.format(tmp_path / "run")
 
 
 def test_a_port_that_is_taken_is_code_1(camshaft, server, tmp_path):
