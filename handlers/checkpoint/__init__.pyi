@@ -22,10 +22,7 @@ from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Checksums as Checksums
 from .format import Keep as Keep
 from .format import Manifest as Manifest
-from .format import best as best
-from .format import every as every
 from .format import keep_of as keep_of
-from .format import latest as latest
 from .format import reading as reading
 from .load import load_dcp as load_dcp
 from .save import resume_alone as resume_alone
