@@ -1,7 +1,7 @@
 """The commands about checkpoints, for the command line: they print, and give an exit code."""
 
 from .difference import checkpoint_differences, leaves_of, unequal
-from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
+from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look, saved_in
 from .overview import export, inspect, verify
 from .pruning import prune
 
@@ -17,6 +17,7 @@ __all__ = [
     "leaves_of",
     "look",
     "prune",
+    "saved_in",
     "unequal",
     "verify",
 ]

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint import Saved, checkpoints, saved_at
+from ...checkpoint import Saved
 from ...common import aligned, show, show_json
 from ...journal import JOURNAL
-from ..checkpoints import NoCheckpointError, checkpoint_differences, is_checkpoint, unequal
+from ..checkpoints import (
+    NoCheckpointError,
+    checkpoint_differences,
+    is_checkpoint,
+    saved_in,
+    unequal,
+)
 from ..configs import yaml_settings
 from ..report import NothingToReportError, by_path, read_journal
 
@@ -89,11 +96,6 @@ def _config(path: Path) -> dict[str, str] | None:
 
 def _checkpoint(path: Path) -> Saved | None:
     """The checkpoint at a path, or the newest good one of a directory."""
-    if path.is_file():
-        return None
-    if is_checkpoint(path):
-        return saved_at(path)
-    try:
-        return checkpoints(path).latest()
-    except (NoCheckpointError, NotADirectoryError):
-        return None
+    with suppress(NoCheckpointError):
+        return None if path.is_file() else saved_in(path)
+    return None
