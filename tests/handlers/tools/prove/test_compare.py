@@ -105,11 +105,6 @@ def written(path, *rows, end=""):
     return path
 
 
-def test_a_line_that_a_kill_has_torn_is_no_iteration(tmp_path, capsys):
-    a = written(tmp_path / "a", ROW, end='{"iteration": 2, "batch": {"0')
-    assert answer(capsys, a, written(tmp_path / "b", ROW))[1]["compared"] == 1
-
-
 def test_a_generator_that_nobody_draws_from_does_not_matter(tmp_path, capsys):
     def rows(*states):
         return [
