@@ -112,10 +112,6 @@ def to_show(
     """What to show of many: of each name some iterations, the newest of all names before older.
 
     Runs that have a name in common show it at the same iterations, if they have those.
-
-    Args:
-        shots: What there is, by its name and the place of its run, in the order of iterations.
-        most: The bytes that all of them may have.
     """
     shown: dict[str, set[int]] = {}
     for (name, _), each in shots.items():

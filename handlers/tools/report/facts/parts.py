@@ -99,16 +99,7 @@ def parts_in(directory: Path) -> tuple[list[RunPart], str]:
 def parts_of(
     records: list[dict[str, Any]], *, is_alive: bool, now: float = 0.0, machine: str = ""
 ) -> list[RunPart]:
-    """The parts in the order of their first lines, since a clock may be set back.
-
-    Args:
-        records: The lines of a journal.
-        is_alive: True if a process of this machine still writes to the journal: the newest part
-            without an end.
-        now: The time in seconds since 1970.
-        machine: The name of this machine. Nothing tells whether a process of another machine is
-            alive, so its newest part without an end stays open.
-    """
+    """The parts in the order of their first lines, since a clock may be set back."""
     grouped: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         clocks = {clock: number_in(record, clock) for clock in CLOCKS}
@@ -116,6 +107,7 @@ def parts_of(
     found = [RunPart(lines) for lines in grouped.values()]
     if endless := [part for part in found if part.end == "killed"]:
         newest = endless[-1]
+        # Nothing tells whether a process of another machine is alive, so its part stays open.
         is_elsewhere = newest is found[-1] and newest.host not in ("", machine)
         newest.is_open = is_alive or is_elsewhere
         newest.silence = max(0.0, now - newest.last["time"])
