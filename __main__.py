@@ -168,8 +168,7 @@ _JSON = _of("--json", "for programs", action="store_true", dest="as_json")
 _EITHER = _of("path", "a directory of checkpoints, or one checkpoint", **_PATH)
 _OF_RUNS = _of("paths", "what a run wrote to", **_RUNS)
 
-COMMANDS: dict[str, tuple[Callable[..., int], str, *tuple[tuple[list[str], dict[str, Any]], ...]]]
-COMMANDS = {
+COMMANDS: dict[str, tuple[Any, ...]] = {
     "inspect": (
         inspect,
         "Show each checkpoint in one line, or one in detail.",

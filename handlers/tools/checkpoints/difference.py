@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.directory import Saved, StoredTensor, encoded_objects
@@ -56,6 +56,7 @@ def leaves_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
             return
         is_pairs = tag == "!dict" and isinstance(inner, list)
         value = {str(key): each for key, each in inner} if is_pairs else inner
+    inside: Iterable[tuple[Any, Any]]
     if isinstance(value, dict):
         inside = value.items()
     elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):

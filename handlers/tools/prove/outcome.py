@@ -83,8 +83,8 @@ def _reported(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]],
     for note in trial.reports:
         if note["event"] in ("save", "close"):
             is_end = note["event"] == "close"
-            moment = (note["iteration"], note["directory"], note["rank"])
-            moment += (is_end or bool(note["in_epoch"]), is_end)
+            place = (note["iteration"], note["directory"], note["rank"])
+            moment = (*place, is_end or bool(note["in_epoch"]), is_end)
             for name, values in note.get("objects", {}).items():
                 yield ("object", name, moment), values
             yield ("metric", "the run", moment), note.get("metrics", {})
