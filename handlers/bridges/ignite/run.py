@@ -68,16 +68,6 @@ class Run:
             self.feed.close()
             self.feed = None  # which refers to this run: the engine is freed without the collector
 
-    def restart_data(self) -> None:
-        """Begin the data of ignite's state, which were exchanged."""
-        if self.feed is not None:
-            self.feed.restart()
-
-    def note_place(self) -> None:
-        """Note where the run is in its data, and the random generators."""
-        if self.feed is not None:
-            self.feed.leave()
-
     def process(self, state: State[Any, Any], batch: Any) -> Any:
         """Call the process function, and ignite's handlers after it."""
         engine, ignite, feed = self.engine, self.engine.state, self.feed
@@ -88,11 +78,7 @@ class Run:
         except Exception as error:
             self.end_epoch_after(error)
             return ignite.output
-        if (
-            engine.should_terminate
-            or engine.should_terminate_single_epoch
-            or engine.should_interrupt
-        ):
+        if self.has_orders:
             self.carry_out(feed.batches)
             if self.has_ended_epoch:
                 feed.restart()
