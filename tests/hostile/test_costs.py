@@ -21,7 +21,7 @@ from camshaft.handlers.journal import is_written
 from camshaft.handlers.tools.checkpoints import look
 from camshaft.handlers.tools.report import read_journal
 from camshaft.handlers.tools.report.facts import runs_in
-from camshaft.handlers.tools.report.facts.run import by_path
+from camshaft.handlers.tools.report.facts.run_facts import by_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"

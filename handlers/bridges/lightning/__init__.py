@@ -5,7 +5,7 @@ is answered by a `TrainerView` of the run under way.
 """
 
 from .callbacks import FromLightning
-from .factory import from_lightning
+from .from_lightning import from_lightning
 from .hooks import NOT_TAKEN, TAKEN
 from .trainer import LightningEvents
 

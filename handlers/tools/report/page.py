@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...common import readable_size, show, show_json
 from ...files import printable, replacing
-from . import charts, figures, media, summary, text
+from . import cards, charts, figures, summary, text
 from .facts import NothingToReportError, Picture, RunFacts, runs_in
 
 if TYPE_CHECKING:
@@ -120,14 +120,14 @@ class Page:
         shared = charts.charts_of(name for run in runs for name in run.curves)
         is_begun = any(run.is_begun for run in runs)
         compared = summary.key_metrics(shared)[: summary.MOST_COMPARED]
-        cards = media.cards_of(runs)
+        media = cards.cards_of(runs)
         self._shown = {
             "runs": runs,
             "names": [run.name for run in runs],
             "several": len(runs) > 1,
             "looks": [figures.look_of(place, 0, len(runs)) for place in range(len(runs))],
             "charts": shared,
-            "media": cards,
+            "media": media,
             "address": address,
             "is_live": is_live,
             "is_waiting": is_live and not is_begun,
@@ -135,7 +135,7 @@ class Page:
             "table": summary.table(runs, compared) if len(runs) > 1 else None,
         }
         self._data = {
-            "figures": figures.figures_of(shared, runs) | media.media_figures(cards, runs),
+            "figures": figures.figures_of(shared, runs) | cards.media_figures(media, runs),
             "table": self._shown["table"],
             "clocks": [run.clocks for run in runs],
             "status": {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from .rows import HistogramRow, Series
+from .metric_files import HistogramRow, Series
 
 Item = TypeVar("Item")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from camshaft.handlers.tools.report.charts import FEW, charts_of, splits
 from camshaft.handlers.tools.report.facts.curves import curve_of
+from camshaft.handlers.tools.report.facts.metric_files import Series
 from camshaft.handlers.tools.report.facts.parts import pace, parts_of
-from camshaft.handlers.tools.report.facts.rows import Series
-from camshaft.handlers.tools.report.facts.run import RunFacts
+from camshaft.handlers.tools.report.facts.run_facts import RunFacts
 from camshaft.handlers.tools.report.figures import (
     COLOURS,
     chart_figure,

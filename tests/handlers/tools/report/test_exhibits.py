@@ -14,11 +14,11 @@ from camshaft import Engine, Events
 from camshaft.handlers import ImageFiles, JSONLines
 from camshaft.handlers.loggers import ConfusionMatrix, Curve, Image, PRCurve, Text
 from camshaft.handlers.tools.report import NothingToReportError
+from camshaft.handlers.tools.report.cards import HEADINGS, cards_of, media_figures
 from camshaft.handlers.tools.report.facts.exhibits import Exhibit
-from camshaft.handlers.tools.report.facts.images import Picture, images_in, to_show
-from camshaft.handlers.tools.report.facts.rows import MetricFiles
-from camshaft.handlers.tools.report.facts.run import RunDirectory, runs_in
-from camshaft.handlers.tools.report.media import HEADINGS, cards_of, media_figures
+from camshaft.handlers.tools.report.facts.metric_files import MetricFiles
+from camshaft.handlers.tools.report.facts.pictures import Picture, images_in, to_show
+from camshaft.handlers.tools.report.facts.run_facts import RunDirectory, runs_in
 from camshaft.handlers.tools.report.page import Page
 
 EACH = Events.ITERATION_COMPLETED

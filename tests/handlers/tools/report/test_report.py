@@ -15,8 +15,8 @@ import pytest
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal, JSONLines, best, latest
-from camshaft.handlers.tools.report.facts.rows import MetricFiles
-from camshaft.handlers.tools.report.facts.run import RunDirectory, distinct, runs_in
+from camshaft.handlers.tools.report.facts.metric_files import MetricFiles
+from camshaft.handlers.tools.report.facts.run_facts import RunDirectory, distinct, runs_in
 from camshaft.handlers.tools.report.page import Page, asset, library
 
 

@@ -92,7 +92,7 @@ def test_a_silent_run_is_told_of_though_no_file_changes(tmp_path, monkeypatch):
     told = []
     for later in (0, 30, 400, 410):
         monkeypatch.setattr(
-            "camshaft.handlers.tools.report.facts.run.time.time", lambda at=later: now + at
+            "camshaft.handlers.tools.report.facts.run_facts.time.time", lambda at=later: now + at
         )
         live._next_look = 0
         page, version = live.now()

@@ -14,10 +14,10 @@ from ....journal import JOURNAL, is_written
 from ...checkpoints import Claims, Finding, Findings, NoCheckpointError, look
 from .curves import curve_of, heatmap_of
 from .exhibits import Exhibit
-from .images import Images, Picture, images_in
+from .metric_files import MetricFiles, Series
 from .notes import Notes, notes_in
 from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_in
-from .rows import MetricFiles, Series
+from .pictures import Images, Picture, images_in
 
 PACE = "iterations per second"
 DEEPEST = 20
