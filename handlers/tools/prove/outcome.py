@@ -25,8 +25,8 @@ Kind = Literal["object", "metric", "random numbers", "checkpoint", "row", "file"
 Facts = list[tuple[tuple[Kind, str, tuple[Any, ...]], dict[str, str]]]
 """Of what kind, of what and of which moment, and the values there by their names.
 
-The first of a moment is the iteration, if one has it. What belongs to no moment, which is `()`, has
-to be in both outcomes. A run that was resumed has some moments twice.
+A moment begins with its iteration; that of a row is its number. What belongs to no moment, which is
+`()`, has to be in both outcomes. A run that was resumed has some moments twice.
 """
 
 OF_ONE_PROCESS = re.compile(
@@ -73,9 +73,7 @@ def _left(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dic
                 yield ("file", own, ()), {"": _digest(file.read_bytes())}
     for own, each in rows.items():
         yield ("row", own, ()), {"the number of rows": str(len(each))}
-        for number, row in enumerate(each):
-            at = row.get("iteration") or row.get("step") or ""
-            yield ("row", own, (int(at) if at.isdecimal() else None, number)), row
+        yield from ((("row", own, (number,)), row) for number, row in enumerate(each))
 
 
 def _reported(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dict[str, str]]]:
@@ -220,12 +218,15 @@ def differences(whole: Facts, other: Facts) -> list[Difference]:
         if moment and not (key in first and key in second):
             continue
         before = first.get(key, {})
+        iteration = moment[0] if moment else None
+        if kind == "row":
+            at = before.get("iteration") or before.get("step") or ""
+            iteration = int(at) if at.isdecimal() else None
         for name, one, two in unequal(before, values):
             # After a kill between a save and the dropping of older ones, more are left.
             is_more = kind == "checkpoint" and not moment and one is None
             if not is_more and not (kind == "row" and CLOCK.search(name)):
                 place = before.get("tag", name) if kind == "row" else name
-                iteration = moment[0] if moment else None
-                texts = (one or "missing", two or "missing")
+                texts = ("missing" if each is None else each for each in (one, two))
                 found.append(Difference(kind, what, place, iteration, *texts))
     return sorted(found, key=lambda each: each.rank)

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from camshaft.handlers.tools.prove.outcome import differences
 from camshaft.handlers.tools.prove.trial import with_camshaft
 
 SCRIPT = """
@@ -223,3 +224,17 @@ def test_a_python_without_camshaft_is_replaced_by_the_one_that_runs(tmp_path, mo
     assert with_camshaft(["./train.sh"]) == ["./train.sh"]
     other.write_text("#!/bin/sh\nexit 0\n")
     assert with_camshaft(["python", "train.py"]) == ["python", "train.py"]
+
+
+def test_rows_are_compared_by_their_number_and_checkpoints_that_a_kill_has_left_do_not_count():
+    def facts(*rows, kept):
+        yield ("row", "rows.csv", ()), {"the number of rows": str(len(rows))}
+        yield from ((("row", "rows.csv", (at,)), row) for at, row in enumerate(rows))
+        yield ("checkpoint", "run", ()), dict.fromkeys(kept, "kept")
+
+    one = [*facts({"iteration": "1", "x": ""}, {"iteration": "2"}, kept=["a"])]
+    other = [*facts({"iteration": "1"}, {"iteration": "3"}, kept=["a", "b"])]
+    assert [str(each) for each in differences(one, other)] == [
+        "row rows.csv: x at iteration 1:  and missing",
+        "row rows.csv: iteration at iteration 2: 2 and 3",
+    ]
