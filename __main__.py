@@ -8,12 +8,12 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from .engine import advice
-from .handlers.checkpoint import NoCheckpointError, keep_of
+from .handlers.checkpoint import keep_of
 from .handlers.files import printable
-from .handlers.tools.checkpoints import export, inspect, prune, verify
+from .handlers.tools.checkpoints import NoCheckpointError, export, inspect, prune, verify
 from .handlers.tools.commands import diff, doctor, init, list_runs, tail
 from .handlers.tools.configs import ConfigError, run_config
 from .handlers.tools.prove import compare, prove
@@ -55,6 +55,9 @@ keys of the file:
 A call has a _target_, what to call, and its arguments; it is made once, wherever ${model} stands.
 Example: camshaft run config.yaml lr=0.01 '~handlers.stop' --max-batches 3
 """
+KEEP = """which to keep, as in a script: "latest(2) | best(1, 'val/loss')\""""
+DCP = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
+RTOL = "ignore relative differences up to this, as between machines"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -141,160 +144,6 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
-    """The parser of a command line.
-
-    Args:
-        given: The command line, for the errors.
-        paths: How shtab completes paths.
-    """
-    parser = Parser(
-        prog="camshaft",
-        description="Start a run from a config; look at runs and their checkpoints.",
-        epilog=CODES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument(
-        "--version", action=_Version, nargs=0, default=argparse.SUPPRESS, help="show it"
-    )
-    parser.given = given
-    commands = parser.add_subparsers(
-        title="commands", metavar="COMMAND", required=True, parser_class=Parser
-    )
-
-    def add(
-        name: str,
-        command: object,
-        text: str,
-        path: str = "",
-        *,
-        several: bool = False,
-        facts: bool = True,
-    ) -> Parser:
-        added: Parser = commands.add_parser(
-            name,
-            description=text,
-            help=text,
-            epilog=CODES,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-        )
-        added.set_defaults(command=command, parser=added)
-        added.given = given
-        if several:
-            added.add_argument("paths", metavar="DIR", type=Path, nargs="+", help=path)
-        elif path:
-            added.add_argument("path", metavar="DIR", type=Path, help=path)
-        if facts:
-            added.add_argument("--json", action="store_true", dest="as_json", help="for programs")
-        return added
-
-    directory = "a directory of checkpoints"
-    either = f"{directory}, or one checkpoint"
-    each = add("inspect", inspect, "Show each checkpoint in one line, or one in detail.", either)
-    each.add_argument(
-        "--verify", action="store_true", help="read every file, rather than compare sizes only"
-    )
-    add("verify", verify, "Read every file and compare it with its checksums.", either)
-    each = add("prune", prune, "Drop the checkpoints that nothing claims.", directory)
-    each.add_argument(
-        "--keep",
-        required=True,
-        metavar="CLAIMS",
-        help="""which to keep, as in a script: "latest(2) | best(1, 'val/loss')\"""",
-    )
-    each.add_argument("--dry-run", action="store_true", help="only say what would be dropped")
-    each.add_argument(
-        "--strip", action="store_true", help="strip them to their weights, rather than drop them"
-    )
-    text = "Write one .pt file for torch.load(weights_only=True), or what other programs read."
-    each = add("export", export, text, either)
-    each.add_argument(
-        "file", metavar="FILE", type=Path, help="where to write: x.pt or x.safetensors"
-    )
-    each.add_argument("--object", metavar="NAME", help="only this object's state, such as model")
-    text = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
-    each.add_argument("--format", choices=["dcp"], help=text)
-    text, run = "Write one HTML page about a run, or several side by side.", "what a run wrote to"
-    each = add("report", write_report, text, run, several=True)
-    each.add_argument(
-        *("-o", "--output"),
-        metavar="FILE",
-        type=Path,
-        default=Path("report.html"),
-        help="where to write it (%(default)s)",
-    )
-    text = "Serve that page while the run goes on, to whoever has the address that it prints."
-    each = add("watch", watch, text, run, several=True, facts=False)
-    each.add_argument("--port", type=int, default=0, help="by default one that is free")
-    text = "List the runs in a directory: how far, how good, and when they wrote last."
-    add("runs", list_runs, text, "a directory of runs", several=True)
-    text = "Show the last rows of a run and those that come, until it ends or until Ctrl-C."
-    each = add("tail", tail, text, run)
-    each.add_argument(
-        *("-n", "--rows"),
-        dest="count",
-        type=_at_least(0),
-        default=10,
-        metavar="N",
-        help="how many rows of each file to begin with (%(default)s)",
-    )
-    text = "Say in what two runs, checkpoints or YAML files differ: settings, and each tensor."
-    each = add("diff", diff, text)
-    each.add_argument("path", metavar="A", type=Path, help="a run, a checkpoint or a YAML file")
-    each.add_argument("other", metavar="B", type=Path, help="another")
-    text = "Say where two runs part: the first iteration, and the first thing in it that differs."
-    each = add("compare", compare, text)
-    each.add_argument("path", metavar="A", type=Path, help="what Fingerprints wrote in one run")
-    each.add_argument("other", metavar="B", type=Path, help="and in the other")
-    each.add_argument(
-        "--rtol",
-        type=float,
-        default=-1.0,
-        metavar="X",
-        help="ignore relative differences up to this, as between machines",
-    )
-    each = add("run", start, CONFIG.partition("\n")[0], facts=False)
-    each.description = CONFIG
-    each.add_argument("path", metavar="CONFIG.yaml", type=Path, help="what it runs: it is code")
-    each.add_argument(
-        "overrides", metavar="KEY=VALUE", nargs="*", help="changes, in the grammar of Hydra's"
-    )
-    each.add_argument(
-        "--max-batches",
-        type=_at_least(1),
-        metavar="N",
-        help="for trials: end each pass after N batches",
-    )
-    text = "Kill a script at random moments, start it again, and compare it with a whole run."
-    each = add("prove", prove, text)
-    each.add_argument("--kills", type=int, default=5, metavar="N", help="how often (%(default)s)")
-    each.add_argument(
-        "--ranks", type=int, default=0, metavar="N", help="start it on so many ranks, by torchrun"
-    )
-    each.add_argument(
-        "--seed", type=int, default=0, metavar="N", help="of the moments of the kills (%(default)s)"
-    )
-    each.add_argument("--keep", action="store_true", dest="keep_trials", help="keep the trials")
-    each.add_argument(
-        "command_line", metavar="COMMAND", nargs="+", help="after --, such as: python train.py"
-    )
-    text = "Show versions, devices and extras that are missing, and try to save to a directory."
-    each = add("doctor", doctor, text)
-    each.add_argument(
-        *("path",), metavar="DIR", type=Path, nargs="?", default=Path(), help="by default this one"
-    )
-    text = "Write a new project: a script, a config, a test, a job of Slurm."
-    add("init", init, text, "a directory that is new or empty", facts=False)
-    text = "Print the script by which a shell completes this command line."
-    each = add("completion", completion, text, facts=False)
-    each.add_argument("shell", choices=["bash", "zsh", "tcsh"])
-    for each in commands.choices.values():
-        for action in each._actions:
-            if action.type is Path:
-                action.complete = paths  # type: ignore[attr-defined]
-    return parser
-
-
 def _at_least(least: int) -> Callable[[str], int]:
     """What makes a count of an argument, for argparse."""
 
@@ -304,6 +153,144 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return count
+
+
+def _of(names: str, text: str, **how: Any) -> tuple[list[str], dict[str, Any]]:
+    """An argument of a command, as argparse takes it: a flag, unless more is said of it."""
+    return names.split(), {"help": text, **(how or {"action": "store_true"})}
+
+
+_FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
+_PATH, _RUNS = _FILE | {"metavar": "DIR"}, _FILE | {"metavar": "DIR", "nargs": "+"}
+_A, _B = _FILE | {"metavar": "A"}, _FILE | {"metavar": "B"}
+_NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+_JSON = _of("--json", "for programs", action="store_true", dest="as_json")
+_EITHER = _of("path", "a directory of checkpoints, or one checkpoint", **_PATH)
+_OF_RUNS = _of("paths", "what a run wrote to", **_RUNS)
+
+COMMANDS: dict[str, tuple[Any, ...]] = {
+    "inspect": (
+        inspect,
+        "Show each checkpoint in one line, or one in detail.",
+        *(_EITHER, _JSON),
+        _of("--verify", "read every file, rather than compare sizes only"),
+    ),
+    "verify": (verify, "Read every file and compare it with its checksums.", _EITHER, _JSON),
+    "prune": (
+        prune,
+        "Drop the checkpoints that nothing claims.",
+        *(_of("path", "a directory of checkpoints", **_PATH), _JSON),
+        _of("--keep", KEEP, required=True, metavar="CLAIMS"),
+        _of("--dry-run", "only say what would be dropped"),
+        _of("--strip", "strip them to their weights, rather than drop them"),
+    ),
+    "export": (
+        export,
+        "Write one .pt file for torch.load(weights_only=True), or what other programs read.",
+        *(_EITHER, _JSON, _of("file", "where to write: x.pt or x.safetensors", **_FILE)),
+        _of("--object", "only this object's state, such as model", metavar="NAME"),
+        _of("--format", DCP, choices=["dcp"]),
+    ),
+    "report": (
+        write_report,
+        "Write one HTML page about a run, or several side by side.",
+        *(_OF_RUNS, _JSON),
+        _of("-o --output", "where to write it (%(default)s)", default=Path("report.html"), **_FILE),
+    ),
+    "watch": (
+        watch,
+        "Serve that page while the run goes on, to whoever has the address that it prints.",
+        *(_OF_RUNS, _of("--port", "by default one that is free", default=0, type=int)),
+    ),
+    "runs": (
+        list_runs,
+        "List the runs in a directory: how far, how good, and when they wrote last.",
+        *(_of("paths", "a directory of runs", **_RUNS), _JSON),
+    ),
+    "tail": (
+        tail,
+        "Show the last rows of a run and those that come, until it ends or until Ctrl-C.",
+        *(_of("path", "what a run wrote to", **_PATH), _JSON),
+        _of(
+            *("-n --rows", "how many rows of each file to begin with (%(default)s)"),
+            **_NUMBER | {"dest": "count", "type": _at_least(0), "default": 10},
+        ),
+    ),
+    "diff": (
+        diff,
+        "Say in what two runs, checkpoints or YAML files differ: settings, and each tensor.",
+        *(_JSON, _of("path", "a run, a checkpoint or a YAML file", **_A)),
+        _of("other", "another", **_B),
+    ),
+    "compare": (
+        compare,
+        "Say where two runs part: the first iteration, and the first thing in it that differs.",
+        *(_JSON, _of("path", "what Fingerprints wrote in one run", **_A)),
+        _of("other", "and in the other", **_B),
+        _of("--rtol", RTOL, type=float, default=-1.0, metavar="X"),
+    ),
+    "run": (
+        start,
+        CONFIG,
+        _of("path", "what it runs: it is code", type=Path, metavar="CONFIG.yaml"),
+        _of("overrides", "changes, in the grammar of Hydra's", metavar="KEY=VALUE", nargs="*"),
+        _of(
+            *("--max-batches", "for trials: end each pass after N batches"),
+            **_NUMBER | {"type": _at_least(1)},
+        ),
+    ),
+    "prove": (
+        prove,
+        "Kill a script at random moments, start it again, and compare it with a whole run.",
+        *(_JSON, _of("--kills", "how often (%(default)s)", default=5, **_NUMBER)),
+        _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_NUMBER),
+        _of("--seed", "of the moments of the kills (%(default)s)", default=0, **_NUMBER),
+        _of("--keep", "keep the trials", action="store_true", dest="keep_trials"),
+        _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),
+    ),
+    "doctor": (
+        doctor,
+        "Show versions, devices and extras that are missing, and try to save to a directory.",
+        *(_JSON, _of("path", "by default this one", nargs="?", default=Path(), **_PATH)),
+    ),
+    "init": (
+        init,
+        "Write a new project: a script, a config, a test, a job of Slurm.",
+        _of("path", "a directory that is new or empty", **_PATH),
+    ),
+    "completion": (
+        completion,
+        "Print the script by which a shell completes this command line.",
+        _of("shell", "", choices=["bash", "zsh", "tcsh"]),
+    ),
+}
+"""By name: the function, what it does, and its arguments."""
+
+
+def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
+    """The parser of a command line, which errors quote; `paths` is how shtab completes paths."""
+    look: dict[str, Any] = {
+        "epilog": CODES,
+        "formatter_class": argparse.RawDescriptionHelpFormatter,
+    }
+    text = "Start a run from a config; look at runs and their checkpoints."
+    parser = Parser(prog="camshaft", description=text, **look)
+    version: dict[str, Any] = {"action": _Version, "nargs": 0, "default": argparse.SUPPRESS}
+    parser.add_argument("--version", help="show it", **version)
+    parser.given = given
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=Parser
+    )
+    for name, (command, text, *arguments) in COMMANDS.items():
+        first, _, _ = text.partition("\n")
+        added: Parser = commands.add_parser(name, description=text, help=first, **look)
+        added.set_defaults(command=command, parser=added)
+        added.given = given
+        for names, how in arguments:
+            action = added.add_argument(*names, **how)
+            if action.type is Path:
+                action.complete = paths  # type: ignore[attr-defined]
+    return parser
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ from .bridges.optuna import OptunaPruning as OptunaPruning
 from .bridges.ray import RayReport as RayReport
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Export as Export
-from .checkpoint import best as best
 from .checkpoint import checkpoints as checkpoints
-from .checkpoint import every as every
-from .checkpoint import latest as latest
 from .checkpoint import load_dcp as load_dcp
+from .checkpoint.format.retention import best as best
+from .checkpoint.format.retention import every as every
+from .checkpoint.format.retention import latest as latest
 from .cluster.local import Local as Local
 from .cluster.mirror import Mirror as Mirror
 from .cluster.mirror import fetch as fetch

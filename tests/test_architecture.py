@@ -38,7 +38,7 @@ ONE_FILE_KNOWS = {
     "hydra": ["handlers/tools/configs/run_config.py"],
     "omegaconf": ["handlers/tools/configs/run_config.py"],
     "yaml": ["handlers/tools/configs/run_config.py"],
-    "optuna": [],  # as handlers/bridges/optuna/pruning.py
+    "optuna": [],  # as handlers/bridges/optuna/optuna_pruning.py
     "ray": [],  # and handlers/bridges/ray/report.py do
     "torchft": [],  # as does handlers/cluster/replicas/crew.py
     "accelerate": [],  # what it and Fabric have prepared is known by its class

@@ -1,7 +1,7 @@
 """Checkpoints that outlive the process: saving a run, keeping some, resuming, and looking at them.
 
-`Checkpoint` and `Export` are handlers. `checkpoints(directory)` and `look(path)` read what they
-wrote, without torch.
+`Checkpoint` and `Export` are handlers. `checkpoints(directory)` reads what they wrote, without
+torch.
 """
 
 from ...engine.late import late

@@ -16,7 +16,6 @@ from .durable import replacing as replacing
 from .durable import shared as shared
 from .durable import sweep as sweep
 from .durable import synchronise as synchronise
-from .lines import Thinned as Thinned
 from .lines import lines_from_end as lines_from_end
 from .lines import record_of as record_of
 from .lines import values_in as values_in

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 
 from .budget import LARGEST_LOG, LONGEST_LINE, MOST_IN_LINE
-
-Item = TypeVar("Item")
 
 BLOCK = 2**16
 """Bytes of one read from the end."""
@@ -81,32 +79,3 @@ def record_of(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
-
-
-class Thinned(list[Item]):
-    """Of all items that were added, the first, the newest, and some at even distances between.
-
-    >>> kept = Thinned(4)
-    >>> for number in range(1000):
-    ...     kept.add(number)
-    >>> kept, kept.seen
-    ([0, 256, 512, 768, 999], 1000)
-    """
-
-    def __init__(self, most: int) -> None:
-        super().__init__()
-        self.most = most
-        """An even number; one more is kept for the newest."""
-        self.seen: int = 0
-        self._distance, self._newest_is_extra = 1, False
-
-    def add(self, item: Item) -> None:
-        """Add the newest item."""
-        if self._newest_is_extra:
-            self.pop()
-        self.append(item)
-        self._newest_is_extra = self.seen % self._distance != 0
-        self.seen += 1
-        if len(self) > self.most and not self._newest_is_extra:
-            del self[1::2]
-            self._distance *= 2

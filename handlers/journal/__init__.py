@@ -1,4 +1,4 @@
-"""The journal: what happened to a run and when, over all of its parts; how to write and read it."""
+"""The journal: what happened to a run and when, over all of its parts."""
 
 from ...engine.late import late
 

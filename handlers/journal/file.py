@@ -7,21 +7,10 @@ import logging
 import os
 import time
 from contextlib import suppress
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from ..files import (
-    RemovedError,
-    Thinned,
-    appending,
-    budget,
-    record_of,
-    refuse_removed,
-    regular,
-    values_in,
-    whole_lines,
-)
+from ..files import RemovedError, appending, refuse_removed, regular
 
 try:
     import fcntl
@@ -32,7 +21,6 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 JOURNAL = "journal.jsonl"
 """The name of the file in a run's directory."""
-NUMBER = itemgetter(0)
 
 
 class JournalFile:
@@ -104,65 +92,6 @@ class JournalFile:
         if (written := os.write(self._descriptor, data)) < len(data):
             raise OSError(f"only {written} of {len(data)} bytes were written")
         self._torn = False
-
-
-class Records(list[dict[str, Any]]):
-    """The lines of a journal."""
-
-    problem = ""
-    """Why it could not be read, or not to its end."""
-
-
-def read_journal(path: Path) -> Records:
-    """The lines of a journal, without lines that are torn or something else.
-
-    Of many signs of life of one process some are left out; a journal may tell of a year.
-
-    >>> read_journal(Path("there/is/no/journal.jsonl"))
-    []
-    """
-    processes: dict[str, ProcessLines] = {}
-    values, problem = 0, ""
-    try:
-        with regular(path) as file:
-            for number, line in enumerate(whole_lines(file)):
-                record = record_of(line)
-                if record is None or not isinstance(record.get("event"), str):
-                    continue
-                process = processes.setdefault(str(record.get("part")), ProcessLines())
-                if process.add(number, record) or values_in(line) > budget.ORDINARY:
-                    values += max(values_in(line), budget.ORDINARY)
-                if values > budget.MOST_IN_EVENTS:
-                    raise ValueError(f"has more than {budget.MOST_IN_EVENTS} values in its events")
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except ValueError as error:
-        problem = f"{path.name} {error}; shown: what comes before"
-    except OSError as error:
-        problem = f"{path.name} cannot be read: {error.strerror or error}"
-    kept = [each for process in processes.values() for each in process.numbered]
-    records = Records(record for _, record in sorted(kept, key=NUMBER))
-    records.problem = problem
-    return records
-
-
-class ProcessLines:
-    """The lines of one process, with their numbers in the journal."""
-
-    def __init__(self) -> None:
-        self._events: list[tuple[int, dict[str, Any]]] = []
-        self._signs = Thinned[tuple[int, dict[str, Any]]](budget.MOST_KEPT)
-
-    def add(self, number: int, record: dict[str, Any]) -> bool:
-        """Add a line; False for a sign of life, which may be left out later."""
-        is_event = record["event"] != "running" or not self._events
-        (self._events.append if is_event else self._signs.add)((number, record))
-        return is_event
-
-    @property
-    def numbered(self) -> list[tuple[int, dict[str, Any]]]:
-        """The lines that are kept."""
-        return [*self._events, *self._signs]
 
 
 def is_written(path: Path) -> bool:

@@ -177,16 +177,6 @@ def test_a_page_of_a_server_that_was_started_again_says_what_to_open(server, ope
     assert "needs its token" in page.inner_text("body")
 
 
-@pytest.mark.slow
-def test_it_says_when_the_connection_is_lost(server, open_page, tmp_path):
-    grow(tmp_path / "run", 1, 5)
-    page = open_page(server.page_address)
-    page.until("document.getElementById('live').textContent == 'no journal'")
-    server.stop()
-    page.until("document.getElementById('live').textContent.startsWith('the connection is lost')")
-    assert page.evaluate(POINTS) == 4
-
-
 @pytest.fixture(scope="module")
 def tensorboard(trained):
     """The address of a TensorBoard on the directory of the example on digits."""
@@ -218,16 +208,6 @@ def test_the_scalars_are_there(tensorboard, open_page, artefact):
     assert "loss" in shown
     page.wait_for_timeout(1000)  # until its curves have faded in, for the picture
     page.screenshot(path=artefact("tensorboard-scalars"))
-
-
-@pytest.mark.slow
-def test_the_images_are_there(tensorboard, open_page, artefact):
-    assert "val/predictions" in tags(tensorboard, "images")
-    page = open_page(f"{tensorboard}#images", viewport={"width": 1280, "height": 900})
-    image = page.locator("tf-image-loader img").first
-    image.wait_for(timeout=90_000)
-    assert image.evaluate("image => image.decode().then(() => image.naturalWidth)") > 1
-    page.screenshot(path=artefact("tensorboard-images"))
 
 
 @pytest.mark.slow

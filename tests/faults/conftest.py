@@ -19,7 +19,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Events, supervised
-from camshaft.handlers.checkpoint import Checkpoint, latest
+from camshaft.handlers import latest
+from camshaft.handlers.checkpoint import Checkpoint
 
 INPUTS = torch.linspace(-1, 1, 36).reshape(9, 4)
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.truncate", "os.link", "os.symlink"}

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from camshaft.handlers.checkpoint import BrokenCheckpoint, best, checkpoints
+from camshaft.handlers import best
+from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints
 from camshaft.handlers.checkpoint.directory import verified_at
 
 NEWEST, OLDER = "iteration-0000000002", "iteration-0000000001"

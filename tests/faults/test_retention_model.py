@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from camshaft.handlers.checkpoint import best, every, latest
+from camshaft.handlers import best, every, latest
 from camshaft.handlers.checkpoint.format import Manifest
 
 KEEPS = [

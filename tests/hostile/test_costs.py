@@ -12,14 +12,16 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 import torch
 
-from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints, look, weights_at
+from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints, weights_at
 from camshaft.handlers.checkpoint.directory import tree_in, verify_files
 from camshaft.handlers.checkpoint.format import Manifest, decode, tensors_in
 from camshaft.handlers.common import Image, aligned
 from camshaft.handlers.files import budget, whole_lines
-from camshaft.handlers.journal import is_written, read_journal
+from camshaft.handlers.journal import is_written
+from camshaft.handlers.tools.checkpoints import look
+from camshaft.handlers.tools.report import read_journal
 from camshaft.handlers.tools.report.facts import runs_in
-from camshaft.handlers.tools.report.facts.run import by_path
+from camshaft.handlers.tools.report.facts.run_facts import by_path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"

@@ -102,16 +102,16 @@ class Engine(ignite.engine.Engine):
         self.state.dataloader = data
         if self._run is None:
             self._dataloader_iter = iter(())  # so that the next run reads this data
-        else:
-            self._run.restart_data()
+        elif self._run.feed is not None:
+            self._run.feed.restart()
 
     def state_dict(self) -> OrderedDict[str, Any]:
         """What ignite's engine saves; if it is `exact`, also the place in the data."""
         saved = super().state_dict()
         state = self._native_state
         if self.exact and state is not None:
-            if self._run is not None:
-                self._run.note_place()
+            if self._run is not None and self._run.feed is not None:
+                self._run.feed.leave()  # which notes the place in the data, and the generators
             saved[PLACE] = {"epoch": state.epoch, "control": state.control.state_dict()}
         return saved
 
@@ -182,11 +182,7 @@ class Engine(ignite.engine.Engine):
         return filtered
 
     def _handle_exception(self, e: BaseException) -> None:
-        """Let the handlers of EXCEPTION_RAISED see it; without one, or if `exact`, raise it.
-
-        Raises:
-            BaseException: The exception.
-        """
+        """Let the handlers of EXCEPTION_RAISED see it; without one, or if `exact`, raise it."""
         if isinstance(e, SystemExit):  # the process is to end, as after a signal
             raise e
         if not self.exact:

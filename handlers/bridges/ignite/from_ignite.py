@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from functools import partial
 from typing import Any
 
 from ignite.engine import Events as IgniteEvents
@@ -14,24 +15,18 @@ from .front import IgniteEngine, StepEvents
 from .memory import HandlerStates
 from .run import complete_epoch, complete_run
 
-HEARD: dict[EventEnum, tuple[str, tuple[Any, ...]]] = {
-    Events.EPOCH_STARTED: (
-        "begin_epoch",
-        (IgniteEvents.EPOCH_STARTED, IgniteEvents.GET_BATCH_STARTED),
-    ),
-    Events.ITERATION_STARTED: (
-        "begin_iteration",
-        (IgniteEvents.GET_BATCH_COMPLETED, IgniteEvents.ITERATION_STARTED),
-    ),
-    Events.GRADIENTS_READY: ("see_gradients", (StepEvents.GRADIENTS_READY,)),
-    Events.STEP_COMPLETED: ("complete_step", (StepEvents.STEP_COMPLETED,)),
-    Events.ITERATION_COMPLETED: (
-        "complete_iteration",
-        (IgniteEvents.ITERATION_COMPLETED, IgniteEvents.GET_BATCH_STARTED),
-    ),
-    Events.FAILED: ("fail", (IgniteEvents.EXCEPTION_RAISED,)),
+BEGUN, BATCH_READ, ASKED = (
+    IgniteEvents.ITERATION_STARTED,
+    IgniteEvents.GET_BATCH_COMPLETED,
+    IgniteEvents.GET_BATCH_STARTED,
+)
+HEARD: dict[EventEnum, tuple[Any, ...]] = {
+    Events.ITERATION_STARTED: (BATCH_READ, BEGUN),
+    Events.GRADIENTS_READY: (StepEvents.GRADIENTS_READY,),
+    Events.STEP_COMPLETED: (StepEvents.STEP_COMPLETED,),
+    Events.ITERATION_COMPLETED: (IgniteEvents.ITERATION_COMPLETED, ASKED),
 }
-"""By event: the method that is called, if one of these events of ignite has a handler."""
+"""The events of ignite that an event stands for; it is listened to if one of them has a handler."""
 
 
 class FromIgnite:
@@ -116,8 +111,10 @@ class IgniteHandlers:
         """Listen to the events that come a few times in a run; `follow` adds the other ones."""
         engine.on(Events.LOADING, stage=Stage.MEASURE)(self.take)
         engine.on(Events.STARTED)(self.begin)
+        engine.on(Events.EPOCH_STARTED)(self.begin_epoch)
         engine.on(Events.EPOCH_COMPLETED)(self.complete_epoch)
         engine.on(Events.COMPLETED)(self.complete)
+        engine.on(Events.FAILED)(self.fail)
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.leave)
 
     def stands_for(self, engine: Engine[Any, Any]) -> bool:
@@ -128,13 +125,25 @@ class IgniteHandlers:
         """Listen to the events that handlers wait for, and to no others."""
         if (native := self._native()) is None:
             return
-        for event, (name, wanted) in HEARD.items():
+        for event, wanted in HEARD.items():
             is_wanted = any(map(self.engine.has_handlers, wanted))
             if is_wanted and event not in self._heard:
-                self._heard[event] = method = getattr(self, name)
-                native.on(event)(method)
+                self._heard[event] = announce = partial(self.announce, wanted)
+                native.on(event)(announce)
             elif not is_wanted and event in self._heard:
                 native.signals[event].disconnect(self._heard.pop(event))
+
+    def announce(self, events: tuple[Any, ...], state: State[Any, Any]) -> None:
+        """Call the handlers of some events, in which ignite has other counts than Camshaft."""
+        engine = self.engine
+        for event in events:
+            if event is ASKED and state.is_last_batch:
+                continue  # of the next batch, which the next epoch asks for
+            engine.state.ahead = int(event is BATCH_READ)  # ignite counts when the iteration begins
+            try:
+                engine.fire(event)
+            finally:
+                engine.state.ahead = 0
 
     def take(self, state: State[Any, Any]) -> None:
         """Show this run to the handlers."""
@@ -142,11 +151,7 @@ class IgniteHandlers:
         self.engine.state.run = state
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Call the handlers of STARTED, and put back what was saved, which they may have reset.
-
-        Raises:
-            ValueError: A `BasicTimeProfiler` is attached, and the run has no `max_epochs`.
-        """
+        """Call the handlers of STARTED, and put back what was saved, which they may have reset."""
         engine = self.engine
         if state.max_epochs is None and self._is_profiled():
             raise ValueError(
@@ -170,33 +175,7 @@ class IgniteHandlers:
         """Call the handlers of EPOCH_STARTED, and of GET_BATCH_STARTED for the first batch."""
         self._epoch_began = time.time()
         self.engine.fire(IgniteEvents.EPOCH_STARTED)
-        self.engine.fire(IgniteEvents.GET_BATCH_STARTED)
-
-    def begin_iteration(self, state: State[Any, Any]) -> None:
-        """Call the handlers of GET_BATCH_COMPLETED, before ignite counts, and ITERATION_STARTED."""
-        engine = self.engine
-        if engine.has_handlers(IgniteEvents.GET_BATCH_COMPLETED):
-            engine.state.ahead = 1
-            try:
-                engine.fire(IgniteEvents.GET_BATCH_COMPLETED)
-            finally:
-                engine.state.ahead = 0
-        engine.fire(IgniteEvents.ITERATION_STARTED)
-
-    def see_gradients(self, state: State[Any, Any]) -> None:
-        """Call the handlers of GRADIENTS_READY."""
-        self.engine.fire(StepEvents.GRADIENTS_READY)
-
-    def complete_step(self, state: State[Any, Any]) -> None:
-        """Call the handlers of STEP_COMPLETED."""
-        self.engine.fire(StepEvents.STEP_COMPLETED)
-
-    def complete_iteration(self, state: State[Any, Any]) -> None:
-        """Call the handlers of ITERATION_COMPLETED, and of GET_BATCH_STARTED for the next batch."""
-        engine = self.engine
-        engine.fire(IgniteEvents.ITERATION_COMPLETED)
-        if engine.has_handlers(IgniteEvents.GET_BATCH_STARTED) and not state.is_last_batch:
-            engine.fire(IgniteEvents.GET_BATCH_STARTED)
+        self.engine.fire(ASKED)
 
     def complete_epoch(self, state: State[Any, Any]) -> None:
         """Call the handlers of EPOCH_COMPLETED; the time that the epoch took includes them."""

@@ -45,11 +45,7 @@ class HandlerStates:
         return engine
 
     def state_dict(self) -> dict[str, Any]:
-        """The states by name, the entries of `state_dict_user_keys`, and a `param_history`.
-
-        Raises:
-            TypeError: The state of a handler cannot be saved.
-        """
+        """The states by name, the entries of `state_dict_user_keys`, and a `param_history`."""
         engine = self._engine
         keys = [*engine.state_dict_user_keys, "param_history"]
         user = {key: getattr(engine.state, key) for key in keys if hasattr(engine.state, key)}
@@ -119,11 +115,7 @@ def _is_metric(value: Any) -> bool:  # type checkers would refuse a Metric's pri
 
 
 def dump(name: str, value: Any) -> Any:
-    """The state of a handler, on this rank.
-
-    Raises:
-        TypeError: It cannot be saved.
-    """
+    """The state of a handler, on this rank."""
     if names := ATTRIBUTES.get(type(value).__name__):
         own = {each: getattr(value, each) for each in names}
         return {key: each.state_dict() if has_state(each) else each for key, each in own.items()}

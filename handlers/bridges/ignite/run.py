@@ -68,16 +68,6 @@ class Run:
             self.feed.close()
             self.feed = None  # which refers to this run: the engine is freed without the collector
 
-    def restart_data(self) -> None:
-        """Begin the data of ignite's state, which were exchanged."""
-        if self.feed is not None:
-            self.feed.restart()
-
-    def note_place(self) -> None:
-        """Note where the run is in its data, and the random generators."""
-        if self.feed is not None:
-            self.feed.leave()
-
     def process(self, state: State[Any, Any], batch: Any) -> Any:
         """Call the process function, and ignite's handlers after it."""
         engine, ignite, feed = self.engine, self.engine.state, self.feed
@@ -88,11 +78,7 @@ class Run:
         except Exception as error:
             self.end_epoch_after(error)
             return ignite.output
-        if (
-            engine.should_terminate
-            or engine.should_terminate_single_epoch
-            or engine.should_interrupt
-        ):
+        if self.has_orders:
             self.carry_out(feed.batches)
             if self.has_ended_epoch:
                 feed.restart()
@@ -109,14 +95,7 @@ class Run:
         )
 
     def carry_out(self, batches: int | None = None) -> bool:
-        """Do what was asked for; True if the run is to be left here.
-
-        Args:
-            batches: How many the epoch has had; None outside of an epoch's batches.
-
-        Raises:
-            RuntimeError: An epoch is to end that has not begun.
-        """
+        """Do what was asked for; True if the run is to be left here."""
         engine, state = self.engine, self.state
         if engine.should_terminate:
             state.stop("terminate")
@@ -147,11 +126,7 @@ class Run:
         state.max_epochs, state.max_iterations = ignite.max_epochs, ignite.max_iters
 
     def end_epoch_after(self, error: Exception) -> None:
-        """End the epoch after an exception that handlers of EXCEPTION_RAISED have swallowed.
-
-        Raises:
-            Exception: They have not.
-        """
+        """End the epoch after an exception that handlers of EXCEPTION_RAISED have swallowed."""
         self.engine.logger.error("Current run is terminating due to exception: %s", error)
         self.engine._handle_exception(error)
         self.state.stop_epoch()

@@ -5,8 +5,8 @@ is answered by a `TrainerView` of the run under way.
 """
 
 from .callbacks import FromLightning
-from .factory import from_lightning
 from .hooks import NOT_TAKEN, TAKEN
+from .module_engine import from_lightning
 from .trainer import LightningEvents
 
 __all__ = [

@@ -78,11 +78,7 @@ class FromLightning:
         self.name = name
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Attach the hooks that the callback defines.
-
-        Raises:
-            TypeError: The engine was not made by `from_lightning`.
-        """
+        """Attach the hooks that the callback defines."""
         found = (each for each in engine.handlers.values() if isinstance(each, LightningEpochs))
         if (epochs := next(found, None)) is None:
             raise TypeError("FromLightning needs an engine made by from_lightning(module)")

@@ -87,12 +87,7 @@ class Hooks:
 
 
 def overridden(module: Module) -> set[str]:
-    """The hooks that the class of a module defines.
-
-    Raises:
-        TypeError: The module is no LightningModule.
-        ValueError: It defines a hook that is not called here.
-    """
+    """The hooks that the class of a module defines."""
     cls = type(module)
     base = next((each for each in cls.__mro__ if _is_base(each)), None)
     if base is None:
@@ -113,11 +108,7 @@ def overridden(module: Module) -> set[str]:
 
 
 def takes_index(step: Callable[..., Any]) -> bool:
-    """True if a step takes the number of the batch, under whatever name.
-
-    Raises:
-        ValueError: It wants the iterator of the data, or is called once for each optimizer.
-    """
+    """True if a step takes the number of the batch, under whatever name."""
     parameters = inspect.signature(step).parameters
     for name, instead in (
         ("dataloader_iter", "take the batch"),

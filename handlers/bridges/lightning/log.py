@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -27,9 +27,6 @@ REDUCE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 class Carried:
     """Values logged in this epoch, states of torchmetrics, and gradients of manual optimisation.
 
-    Also what hooks have switched: whether a parameter learns, and the mode of a module. A run that
-    is resumed in mid-epoch does not call a hook such as `on_train_epoch_start` again.
-
     Values are reduced by the operations of Lightning, so they are equal to its own to the last bit.
     On several ranks they are over all of them, as with Lightning's `sync_dist=True`.
     """
@@ -38,7 +35,6 @@ class Carried:
         self.module = module
         self.logged: Logged = {}
         self._made = metric_states.plain_states(module)
-        self._switches = _switches(module)
 
     def add(self, name: str, value: Any, reduce: str, samples: int = 0, *, both: bool) -> None:
         """Take a value of a batch, or a metric, which is computed when the epoch ends."""
@@ -90,7 +86,6 @@ class Carried:
             "gradients": {}
             if self.module.automatic_optimization  # an Update knows its own
             else {name: each for name, each in gradients.items() if each is not None},
-            "switches": dict(_switches(self.module).items() - self._switches.items()),
         }
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
@@ -101,24 +96,9 @@ class Carried:
             name: (reduce, both, module.get_submodule(it) if reduce == METRIC else it, samples)
             for name, (reduce, both, it, samples) in saved["logged"].items()
         }
-        for key, part, switch in _parts(module):
-            if key in saved["switches"]:
-                setattr(part, switch, saved["switches"][key])
         for name, gradient in saved["gradients"].items():
             parameter = module.get_parameter(name)
             parameter.grad = gradient.to(parameter.device)
-
-
-def _parts(module: Module) -> Iterator[tuple[str, Any, str]]:
-    """The state that hooks change: `requires_grad` of parameters, training mode of parts."""
-    for name, parameter in module.named_parameters():
-        yield f"{name} learns", parameter, "requires_grad"
-    for name, part in module.named_modules():
-        yield f"{name} trains", part, "training"
-
-
-def _switches(module: Module) -> dict[str, bool]:
-    return {key: getattr(part, switch) for key, part, switch in _parts(module)}
 
 
 def _over_ranks(logged: Logged) -> Logged:

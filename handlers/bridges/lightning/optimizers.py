@@ -66,11 +66,7 @@ class SchedulerConfig:
 
 
 def configured(module: Module) -> tuple[list[Optimizer], list[SchedulerConfig]]:
-    """The optimizers and schedules of a module.
-
-    Raises:
-        TypeError: `configure_optimizers` returns something else.
-    """
+    """The optimizers and schedules of a module."""
     made: Any = module.configure_optimizers()  # type: ignore[operator]  # LightningModule has it
     optimizers: list[Any] = []
     schedulers: list[Any] = []

@@ -1,5 +1,5 @@
 """Optuna: trials of a sweep end early if they do badly."""
 
-from .pruning import OptunaPruning
+from .optuna_pruning import OptunaPruning
 
 __all__ = ["OptunaPruning"]

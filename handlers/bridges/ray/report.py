@@ -83,11 +83,7 @@ class RayReport:
             )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Ask for a checkpoint by the trigger, and report when it is written.
-
-        Raises:
-            ValueError: The `Checkpoint` is not attached yet.
-        """
+        """Ask for a checkpoint by the trigger, and report when it is written."""
         engine.on(Events.LOADING, stage=Stage.MEASURE)(self.check)
         if self.checkpoint is not None:
             engine.name_of(self.checkpoint)
@@ -99,11 +95,7 @@ class RayReport:
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.end)
 
     def check(self, state: State[Any, Any]) -> None:
-        """Check that there is a Ray to report to.
-
-        Raises:
-            RuntimeError: The run is neither in a worker of Ray Train nor in a trial of Ray Tune.
-        """
+        """Check that there is a Ray to report to."""
         session()
 
     def catch_up(self, state: State[Any, Any]) -> None:
@@ -150,11 +142,7 @@ class RayReport:
             self._send(state, report, self._saved(state))
 
     def end(self, state: State[Any, Any]) -> None:
-        """End the thread of a trial that Tune has ended.
-
-        Raises:
-            SystemExit: Tune has ended the trial.
-        """
+        """End the thread of a trial that Tune has ended."""
         heard = state.recall(self, Heard, saved=False)
         if heard.exit is not None and state.error is None:
             raise heard.exit
@@ -205,9 +193,6 @@ class TrainWorker:
         """Report on all ranks, with the checkpoint that rank 0 has, if there is one.
 
         The storage of Ray gets the files of the checkpoint under their own name.
-
-        Raises:
-            ValueError: Ray's storage is on another machine, or cannot be written to.
         """
         given = None if path is None else self.ray.Checkpoint.from_directory(path)
         name = None if path is None else f"checkpoint_{path.name}"
@@ -251,11 +236,7 @@ class TuneTrial:
         self.ray: ModuleType = import_module("ray.tune")
 
     def report(self, metrics: Mapping[str, float], path: Path | None) -> None:
-        """Report; Tune copies the checkpoint to its storage.
-
-        Raises:
-            SystemExit: Tune ends the trial.
-        """
+        """Report; Tune copies the checkpoint to its storage."""
         given = None if path is None else self.ray.Checkpoint.from_directory(path)
         self.ray.report(dict(metrics), checkpoint=given)
 
@@ -269,12 +250,7 @@ class TuneTrial:
 
 
 def session() -> TrainWorker | TuneTrial:
-    """The part of Ray that started this process.
-
-    Raises:
-        ImportError: Ray is not installed.
-        RuntimeError: It was not Ray.
-    """
+    """The part of Ray that started this process."""
     train, tune = libraries()
     if tune.get_context().get_trial_id() is not None:
         return TuneTrial()
@@ -290,11 +266,7 @@ def session() -> TrainWorker | TuneTrial:
 
 
 def libraries() -> tuple[Any, Any]:
-    """Ray Train and Ray Tune.
-
-    Raises:
-        ImportError: One of them is not installed.
-    """
+    """Ray Train and Ray Tune."""
     try:
         return import_module("ray.train"), import_module("ray.tune")
     except ImportError as error:

@@ -9,6 +9,7 @@ from .catalogue import (
     Verify,
     checkpoints,
     chosen,
+    names_in,
     next_number,
     refuse_unknown_metrics,
     scan,
@@ -30,7 +31,6 @@ from .contents import (
 from .dcp_directory import DCPDirectory, qualified
 from .files import DirectoryLock, need_space, remove_share, scratch, sweep_run
 from .logs import LOGS, is_log, logs_in
-from .look import Claims, Finding, Findings, NoCheckpointError, is_checkpoint, look
 from .saved import NAME, Saved, encoded_objects, files_on_disk, saved_at
 from .verify import (
     Places,
@@ -64,12 +64,8 @@ __all__ = [
     "NAME",
     "OF_RANK",
     "Checkpoints",
-    "Claims",
     "DCPDirectory",
     "DirectoryLock",
-    "Finding",
-    "Findings",
-    "NoCheckpointError",
     "OpenFiles",
     "Places",
     "Remembered",
@@ -86,11 +82,10 @@ __all__ = [
     "encoded_objects",
     "files_on_disk",
     "has_checksums",
-    "is_checkpoint",
     "is_claimed",
     "is_log",
     "logs_in",
-    "look",
+    "names_in",
     "need_space",
     "next_number",
     "note_latest",

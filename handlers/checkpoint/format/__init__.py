@@ -32,7 +32,7 @@ from .pieces import (
     table_of_tree,
 )
 from .quantized import flattened, is_quantized
-from .retention import Best, Keep, best, every, keep_of, latest
+from .retention import Best, Keep, best, keep_of, latest
 from .tensors import (
     DTYPES,
     Payload,
@@ -74,7 +74,6 @@ __all__ = [
     "UnreadableError",
     "best",
     "decode",
-    "every",
     "flattened",
     "folded_together",
     "info_of",

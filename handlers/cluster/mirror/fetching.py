@@ -7,7 +7,6 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -20,12 +19,12 @@ from ...checkpoint import (
     checkpoints,
     has_checksums,
     is_log,
-    look,
     need_space,
     saved_at,
     unused_path,
     verify_files,
 )
+from ...checkpoint.directory import problem_of, scan
 from ...files import (
     NotRegularError,
     appearing,
@@ -169,10 +168,8 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
 
 
 def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies) -> Path | None:
-    here = list[Manifest]()
-    with suppress(FileNotFoundError):
-        looked = look(directory, thoroughly=False)
-        here = [each.saved.manifest for each in looked if each.saved and each.problem is None]
+    whole, _ = scan(directory)
+    here = [each.manifest for each in whole if problem_of(each, thoroughly=False) is None]
     newest = max((each.number for each in here), default=-1)
     broken, found = dict(copies.broken), None
     reached = max((each.iteration for each in here), default=-1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...checkpoint.directory import Saved, StoredTensor, encoded_objects
@@ -18,9 +18,6 @@ def checkpoint_differences(one: Saved, two: Saved) -> Iterator[dict[str, Any]]:
     Of each difference the name, such as `model.0.weight`, and what each has, such as
     `float32 [4, 3]`; of tensors of one shape and type also `numbers`, how many differ, and
     `largest` and `relative`, the largest difference as it is and over the largest value.
-
-    Raises:
-        BrokenCheckpoint: A file is missing or damaged.
     """
     first, second = _values(one), _values(two)
     for name in {**first, **second}:
@@ -37,25 +34,38 @@ def _values(saved: Saved) -> dict[str, Any]:
     """The tensors, and the plain values as JSON, by the places in the run's objects."""
     found = dict[str, Any]()
     for name, (content, tensors) in encoded_objects(saved).items():
-        found |= dict(_leaves(content, name, tensors))
+        for place, value in leaves_of(content, name):
+            tensor = value.get("!tensor") if isinstance(value, dict) else None
+            found[place] = tensors[tensor] if tensor in tensors else json.dumps(value)
     return found
 
 
-def _leaves(value: Any, name: str, tensors: dict[str, StoredTensor]) -> Iterator[tuple[str, Any]]:
+def unequal(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """The names under which two have other values, and these; None for a name that one lacks."""
+    for name in {**a, **b}:
+        if a.get(name) != b.get(name):
+            yield name, a.get(name), b.get(name)
+
+
+def leaves_of(value: Any, name: str) -> Iterator[tuple[str, Any]]:
+    """The plain values of a tree as files hold it, by their places; a list of numbers is one."""
     if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("!"):
         tag, inner = next(iter(value.items()))
-        if tag == "!tensor" and inner in tensors:
-            yield name, tensors[inner]
+        if tag == "!tensor":
+            yield name, value
             return
-        value = {str(key): each for key, each in inner} if tag == "!dict" else inner
+        is_pairs = tag == "!dict" and isinstance(inner, list)
+        value = {str(key): each for key, each in inner} if is_pairs else inner
+    inside: Iterable[tuple[Any, Any]]
     if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _leaves(each, f"{name}.{key}", tensors)
+        inside = value.items()
     elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
-        for number, each in enumerate(value):
-            yield from _leaves(each, f"{name}.{number}", tensors)
+        inside = enumerate(value)
     else:
-        yield name, json.dumps(value)
+        yield name, value
+        return
+    for key, each in inside:
+        yield from leaves_of(each, f"{name}.{key}")
 
 
 def _shown(value: Any) -> str | None:

@@ -12,15 +12,8 @@ from typing import Any, Literal
 
 from ...checkpoint.directory import (
     LATEST,
-    Claims,
-    Finding,
-    Findings,
     StoredTensor,
-    checkpoints,
     files_on_disk,
-    is_checkpoint,
-    look,
-    saved_at,
     tensors_by_name,
     tree_at,
     tree_in,
@@ -28,6 +21,7 @@ from ...checkpoint.directory import (
 from ...checkpoint.format import FROZEN, TENSORS, TREE, Manifest, rank_file, reading, references
 from ...common import Cell, aligned, readable_metrics, readable_size, show, show_json
 from ...files import regular
+from .look import Claims, Finding, Findings, is_checkpoint, look, saved_in
 
 WIDEST = 300
 """The most characters before the last column; a longer line shifts only its own last cell."""
@@ -74,13 +68,7 @@ def export(
     as_json: bool = False,
 ) -> int:
     """Export the checkpoint at a path, or the newest good one of a directory."""
-    if is_checkpoint(path):
-        saved = saved_at(path)
-    else:
-        look(path, thoroughly=False)  # raises if the directory holds no checkpoint
-        newest = checkpoints(path).latest()
-        assert newest is not None
-        saved = newest
+    saved = saved_in(path)
     saved.export(file, object, format=format)
     size = sum(each.stat().st_size for each in ([*file.iterdir()] if file.is_dir() else [file]))
     if as_json:
@@ -175,11 +163,7 @@ def _time(each: Finding) -> datetime | None:
 
 
 def _contents(found: Finding) -> list[str]:
-    """The lines about one checkpoint's content; for a broken one, the reason.
-
-    Raises:
-        BrokenCheckpoint: The files are whole, but no run writes such files.
-    """
+    """The lines about one checkpoint's content; for a broken one, the reason."""
     if found.saved is None or found.problem is not None:
         return [f"{found.path} is broken: {found.problem}"]
     manifest = found.saved.manifest

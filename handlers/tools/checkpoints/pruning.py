@@ -13,8 +13,6 @@ from ...checkpoint.directory import (
     Saved,
     drop,
     files_on_disk,
-    is_checkpoint,
-    look,
     payload_of,
     problem_of,
     refuse_unknown_metrics,
@@ -38,6 +36,7 @@ from ...checkpoint.format import (
 )
 from ...common import aligned, readable_size, show, show_json
 from ...files import locked, regular, size_of, text_of
+from .look import is_checkpoint, look
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -49,11 +48,6 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False, as_json: b
 
     The checkpoints to keep are read in full first, so a checkpoint is never dropped in favour of a
     broken one.
-
-    Raises:
-        BlockingIOError: A run is writing to the directory.
-        ValueError: All checkpoints are broken, none has the metric of a claim, or the path is no
-            directory of checkpoints.
     """
     if is_checkpoint(path):
         raise ValueError(f"{path} is a checkpoint; name the directory it lies in")
@@ -149,10 +143,6 @@ def strip_to_weights(saved: Saved) -> Saved:
     """Replace a checkpoint by the weights of its modules: an export, from which no run resumes.
 
     The new files are on the disk before the old ones go; the path and the number stay.
-
-    Raises:
-        BrokenCheckpoint: A file is missing or damaged.
-        OSError: Writing failed, or there are files that Camshaft did not write.
     """
     verify_files(saved)
     if foreign := saved.foreign:

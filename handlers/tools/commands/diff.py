@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint import NoCheckpointError, Saved, checkpoints, is_checkpoint, saved_at
+from ...checkpoint import Saved
 from ...common import aligned, show, show_json
-from ...journal import JOURNAL, read_journal
-from ..checkpoints import checkpoint_differences
+from ...journal import JOURNAL
+from ..checkpoints import (
+    NoCheckpointError,
+    checkpoint_differences,
+    is_checkpoint,
+    saved_in,
+    unequal,
+)
 from ..configs import yaml_settings
-from ..report import NothingToReportError, by_path
+from ..report import NothingToReportError, by_path, read_journal
 
 CLOCKS = ("iteration", "step", "epoch", "world_size")
 
@@ -20,10 +26,6 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     """Print in what two runs, checkpoints or configs differ; 1 if they do.
 
     Of two runs, these are the configs in their journals and the newest good checkpoints.
-
-    Raises:
-        NothingToReportError: There is nothing that both have.
-        BrokenCheckpoint: A file of a checkpoint is missing or damaged.
     """
     for each in (path, other):
         if not each.exists():
@@ -32,11 +34,11 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     one, two = _config(path), _config(other)
     if one is not None and two is not None:
         compared.append("config")
-        found += _unequal("config", one, two)
+        found += _named("config", one, two)
     first, second = _checkpoint(path), _checkpoint(other)
     if first and second:
         compared.append("checkpoint")
-        found += _unequal("clocks", *map(_clocks, (first, second)))
+        found += _named("clocks", *map(_clocks, (first, second)))
         found += [{"in": "checkpoint"} | each for each in checkpoint_differences(first, second)]
     if not compared:
         raise NothingToReportError(
@@ -62,10 +64,8 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     return int(bool(found))
 
 
-def _unequal(kind: str, a: dict[str, str], b: dict[str, str]) -> Iterator[dict[str, Any]]:
-    for name in {**a, **b}:
-        if a.get(name) != b.get(name):
-            yield {"in": kind, "name": name, "a": a.get(name), "b": b.get(name)}
+def _named(kind: str, *two: dict[str, str]) -> list[dict[str, Any]]:
+    return [{"in": kind, "name": name, "a": a, "b": b} for name, a, b in unequal(*two)]
 
 
 def _clocks(saved: Saved) -> dict[str, str]:
@@ -96,11 +96,6 @@ def _config(path: Path) -> dict[str, str] | None:
 
 def _checkpoint(path: Path) -> Saved | None:
     """The checkpoint at a path, or the newest good one of a directory."""
-    if path.is_file():
-        return None
-    if is_checkpoint(path):
-        return saved_at(path)
-    try:
-        return checkpoints(path).latest()
-    except (NoCheckpointError, NotADirectoryError):
-        return None
+    with suppress(NoCheckpointError):
+        return None if path.is_file() else saved_in(path)
+    return None

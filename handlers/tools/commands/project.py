@@ -18,11 +18,7 @@ FILES = {
 
 
 def init(path: Path) -> int:
-    """Write a project to a directory that is new or empty.
-
-    Raises:
-        FileExistsError: Something is there.
-    """
+    """Write a project to a directory that is new or empty."""
     if path.is_symlink() or (path.exists() and (not path.is_dir() or any(path.iterdir()))):
         raise FileExistsError(f"{path} is not an empty directory; name one that is new or empty")
     path.mkdir(parents=True, exist_ok=True)

@@ -17,11 +17,7 @@ HEAD = ("run", "status", "iteration", "step", "best", "written")
 
 
 def list_runs(paths: list[Path], as_json: bool) -> int:
-    """Print a line for each run in these directories.
-
-    Raises:
-        NothingToReportError: There is no run.
-    """
+    """Print a line for each run in these directories."""
     found = [_facts_of(root, place) for root in paths for place in run_directories(root)]
     rows = [row for row in found if row]
     if not rows:

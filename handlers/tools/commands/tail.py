@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -16,8 +15,8 @@ from typing import Any
 from ....engine.state import as_float
 from ...common import readable_metrics, show
 from ...files import lines_from_end, printable, record_of, regular, whole_lines
-from ...journal import JOURNAL, is_written, read_journal
-from ..report import NothingToReportError, RunPart, outcome, parts_of
+from ...journal import JOURNAL, is_written
+from ..report import NothingToReportError, outcome, parts_in
 
 PAUSE = 0.3
 """Seconds between two looks at the files."""
@@ -25,19 +24,10 @@ CLOCKS = ("iteration", "step", "epoch")
 
 
 def tail(path: Path, count: int, as_json: bool) -> int:
-    """Print the last rows of a run and those that come, until it ends or until Ctrl-C.
-
-    Args:
-        path: The run's directory.
-        count: How many rows of each file to begin with.
-        as_json: Print each row as a line of JSON.
-
-    Raises:
-        NothingToReportError: There is no run.
-    """
+    """Print the last rows of a run and those that come, until it ends or until Ctrl-C."""
     if not path.is_dir():
         raise NothingToReportError(f"{path} is no directory")
-    files, ending = dict[Path, FollowedFile](), Ending(path / JOURNAL)
+    files, ending = dict[Path, FollowedFile](), Ending(path)
     if not _rows_in(path) and not ending.path.exists():
         raise NothingToReportError(f"{path} holds no rows, which JSONLines writes, and no journal")
     if not ending.path.exists():
@@ -109,26 +99,20 @@ class FollowedFile:
 class Ending:
     """Whether a run has ended, by its journal."""
 
-    def __init__(self, path: Path) -> None:
-        self.path: Path = path
+    def __init__(self, directory: Path) -> None:
+        self.path: Path = directory / JOURNAL
         self.text: str = ""
-        """How the newest part of the run is, or ended."""
+        """How the newest part of the run ended; empty while it goes on."""
         self._signs: tuple[int, bool] | None = None
-        self._part: RunPart | None = None
 
     def look(self) -> bool:
         """True if the run has ended."""
-        try:
+        with suppress(OSError):
             signs = (self.path.stat().st_size, is_written(self.path))
-        except OSError:
-            return False
-        if signs != self._signs:
-            self._signs, now = signs, time.time()
-            records = read_journal(self.path)
-            parts = parts_of(records, is_alive=signs[1], now=now, machine=platform.node())
-            self._part = parts[-1] if parts else None
-            self.text = outcome(self._part) if self._part else ""
-        return self._part is not None and not self._part.is_open
+            if signs != self._signs:  # a long journal takes a while to read
+                self._signs, (parts, _) = signs, parts_in(self.path.parent)
+                self.text = "" if not parts or parts[-1].is_open else outcome(parts[-1])
+        return bool(self.text)
 
 
 def _rows_in(path: Path) -> list[Path]:

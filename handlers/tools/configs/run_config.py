@@ -178,11 +178,7 @@ def _wrong_override(path: Path, overrides: Sequence[str], said: str) -> str:
 
 
 def yaml_settings(path: Path) -> Any:
-    """The values of any YAML file; of a config, as a run would use them.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
+    """The values of any YAML file; of a config, as a run would use them."""
     with suppress(ConfigError):
         return read_config(path, ())
     try:

@@ -11,17 +11,23 @@ import json
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
-from ...checkpoint import MANIFEST, NAME
+from ..checkpoints import leaves_of, unequal
+from .hook import CHECKPOINT
 from .trial import Trial
 
-Facts = list[tuple[tuple[Any, ...], dict[str, str]]]
-"""Kind, object and moment, and the values there by their names, in the order of time."""
+Kind = Literal["object", "metric", "random numbers", "checkpoint", "row", "file"]
+Facts = list[tuple[tuple[Kind, str, tuple[Any, ...]], dict[str, str]]]
+"""Of what kind, of what and of which moment, and the values there by their names.
+
+A moment begins with its iteration; that of a row is its number. What belongs to no moment, which is
+`()`, has to be in both outcomes. A run that was resumed has some moments twice.
+"""
 
 OF_ONE_PROCESS = re.compile(
     r"\.counts\.Events\.(LOADING|STARTED|SAVING|FAILED|CLOSED)$"
@@ -32,39 +38,27 @@ OURS = re.compile(r"LATEST|LOCK|.*\.(jsonl|csv)\.\d+")
 """Files of handlers; the numbered ones hold rows of an attempt that was killed before a save."""
 
 
-Kind = Literal["object", "metric", "random numbers", "checkpoint", "row", "file"]
 CLOCK = re.compile(r"(^|[/_. ])(time|seconds|duration|elapsed|eta|memory|timestamp|per_second)\b")
 """Names of metrics that tell of the machine, not of the training."""
 TEXT = 60
 """Characters of a value in a message."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+def outcome_of(trial: Trial) -> Facts:
     """All of a trial that can be compared."""
-
-    saves: Facts
-    """What there was at each save and at the end; some twice, in a run that was resumed."""
-    checkpoints: dict[str, dict[str, dict[str, str]]]
-    """By directory and checkpoint: the values by their names."""
-    rows: dict[str, list[dict[str, str]]]
-    """By file, the rows with all fields as text."""
-    files: dict[str, str]
-    """Checksums of all other files that the script has left."""
+    return [*_reported(trial), *_left(trial)]
 
 
-def outcome_of(trial: Trial) -> Outcome:
-    """Read the results of a trial."""
-    checkpoints = dict[str, dict[str, dict[str, str]]]()
-    rows, files = dict[str, list[dict[str, str]]](), dict[str, str]()
+def _left(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dict[str, str]]]:
+    """What it has left in its working directory: checkpoints, rows, and checksums of files."""
+    rows = dict[str, list[dict[str, str]]]()
     for path, inner, names in os.walk(trial.place):
-        folder = Path(path)
-        place = folder.relative_to(trial.place)
-        saved = sorted(name for name in inner if NAME.fullmatch(name))
-        if saved:
-            checkpoints[place.as_posix()] = {
-                name: dict(_checkpoint(folder / name)) for name in saved
-            }
+        folder, place = Path(path), Path(path).relative_to(trial.place)
+        saved = sorted(filter(CHECKPOINT.fullmatch, inner))
+        yield ("checkpoint", place.as_posix(), ()), {n.split(".")[0]: "kept" for n in saved}
+        for name in saved:
+            iteration = int(name.split(".")[0].removeprefix("iteration-"))
+            yield ("checkpoint", place.as_posix(), (iteration, name)), dict(_saved(folder / name))
         inner[:] = sorted({*inner} - {*saved, "__pycache__"})
         for name in sorted(names):
             file, own = folder / name, (place / name).as_posix()
@@ -76,35 +70,33 @@ def outcome_of(trial: Trial) -> Outcome:
             elif (found := _rows(file)) is not None:
                 rows[own] = found
             elif not OURS.fullmatch(name):
-                files[own] = _digest(file.read_bytes())
-    return Outcome([*_facts(trial)], checkpoints, rows, files)
+                yield ("file", own, ()), {"": _digest(file.read_bytes())}
+    for own, each in rows.items():
+        yield ("row", own, ()), {"the number of rows": str(len(each))}
+        yield from ((("row", own, (number,)), row) for number, row in enumerate(each))
 
 
-def _facts(trial: Trial) -> Iterator[tuple[tuple[Any, ...], dict[str, str]]]:
+def _reported(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dict[str, str]]]:
+    """What its processes told of their saves and of the end."""
     for note in trial.reports:
         if note["event"] in ("save", "close"):
-            moment = moment_of(note)
+            is_end = note["event"] == "close"
+            place = (note["iteration"], note["directory"], note["rank"])
+            moment = (*place, is_end or bool(note["in_epoch"]), is_end)
             for name, values in note.get("objects", {}).items():
                 yield ("object", name, moment), values
             yield ("metric", "the run", moment), note.get("metrics", {})
             yield ("random numbers", "the process", moment), note.get("generators", {})
 
 
-def moment_of(note: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Which save of a run it is, in whatever process; the end of the run is the last one."""
-    iteration = note["iteration"]
-    is_end = note["event"] == "close"
-    return (note["directory"], note["rank"], iteration, is_end or bool(note["in_epoch"]), is_end)
-
-
-def _checkpoint(path: Path) -> Iterator[tuple[str, str]]:
+def _saved(path: Path) -> Iterator[tuple[str, str]]:
     for file in sorted(path.iterdir()):
-        if file.name == MANIFEST:
+        if file.name == "manifest.json":
             manifest = json.loads(file.read_bytes())
             for name in ("step", "epoch", "metrics"):
-                yield from _leaves(manifest[name], name)
+                yield from _texts(manifest[name], name)
         elif file.suffix == ".json":
-            for name, value in _leaves(json.loads(file.read_bytes()), file.stem):
+            for name, value in _texts(json.loads(file.read_bytes()), file.stem):
                 if not OF_ONE_PROCESS.search(name):
                     yield name, value
         elif file.suffix == ".safetensors":
@@ -124,20 +116,8 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=8).hexdigest()
 
 
-def _leaves(value: Any, name: str) -> Iterator[tuple[str, str]]:
-    """The plain values of a tree, by their paths; a list of numbers is one value."""
-    if isinstance(value, dict) and len(value) == 1 and next(iter(value)).startswith("!"):
-        tag, inner = next(iter(value.items()))
-        pairs = tag == "!dict" and isinstance(inner, list)
-        value = {str(key): each for key, each in inner} if pairs else inner
-    if isinstance(value, dict):
-        for key, each in value.items():
-            yield from _leaves(each, f"{name}.{key}")
-    elif isinstance(value, list) and any(isinstance(each, dict | list) for each in value):
-        for number, each in enumerate(value):
-            yield from _leaves(each, f"{name}.{number}")
-    else:
-        yield name, json.dumps(value)
+def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    return ((place, json.dumps(each)) for place, each in leaves_of(value, name))
 
 
 def _rows(file: Path) -> list[dict[str, str]] | None:
@@ -158,7 +138,7 @@ def _lines(file: Path) -> Iterator[dict[str, str]]:
             row = json.loads(line)
         except ValueError:
             row = {"line": line}
-        yield {name.removeprefix("."): value for name, value in _leaves(row, "")}
+        yield {name.removeprefix("."): value for name, value in _texts(row, "")}
 
 
 def _journal(file: Path) -> Iterator[dict[str, str]]:
@@ -228,61 +208,25 @@ class Difference:
         return f"{self.kind} {self.place}{moment}{values}"
 
 
-def differences(whole: Outcome, other: Outcome) -> list[Difference]:
+def differences(whole: Facts, other: Facts) -> list[Difference]:
     """Everything that differs, the first by iteration first."""
-    found = [
-        *_in_saves(whole.saves, other.saves),
-        *_in_checkpoints(whole.checkpoints, other.checkpoints),
-        *_in_rows(whole.rows, other.rows),
-        *_in_files(whole.files, other.files),
-    ]
-    return sorted(found, key=lambda each: each.rank)
-
-
-def _in_saves(whole: Facts, other: Facts) -> Iterator[Difference]:
-    first = dict(reversed(whole))
-    for key, values in other:
+    first, second = dict(reversed(whole)), dict(other)
+    lacking = [(key, dict[str, str]()) for key in first if key not in second]
+    found = list[Difference]()
+    for key, values in [*other, *lacking]:
         kind, what, moment = key
-        if key in first:
-            for name, one, two in _unequal(first[key], values):
-                yield Difference(kind, what, name, moment[2], one, two)
-
-
-def _in_checkpoints(whole: Any, other: Any) -> Iterator[Difference]:
-    for directory in whole.keys() | other.keys():
-        ours, theirs = whole.get(directory, {}), other.get(directory, {})
-        # After a kill between a save and the dropping of older ones, more are left.
-        if missing := {name.split(".")[0] for name in ours} - {n.split(".")[0] for n in theirs}:
-            names = ", ".join(sorted(missing))
-            yield Difference("checkpoint", directory, "kept", None, names, "missing")
-        for name in ours.keys() & theirs.keys():
-            iteration = int(name.split(".")[0].removeprefix("iteration-"))
-            for value, one_value, two_value in _unequal(ours[name], theirs[name]):
-                yield Difference("checkpoint", directory, value, iteration, one_value, two_value)
-
-
-def _in_rows(whole: Any, other: Any) -> Iterator[Difference]:
-    for file in whole.keys() | other.keys():
-        ours, theirs = whole.get(file, []), other.get(file, [])
-        for one, two in zip(ours, theirs, strict=False):
-            place = one.get("iteration") or one.get("step") or ""
-            iteration = int(place) if place.isdecimal() else None
-            for name, a, b in _unequal(one, two):
-                if not CLOCK.search(name):
-                    yield Difference("row", file, one.get("tag", name), iteration, a, b)
-        if len(ours) != len(theirs):
-            yield Difference(
-                "row", file, "the number of rows", None, str(len(ours)), str(len(theirs))
-            )
-
-
-def _in_files(whole: Mapping[str, str], other: Mapping[str, str]) -> Iterator[Difference]:
-    for file, _, _ in _unequal(whole, other):
-        yield Difference("file", file, "", None)
-
-
-def _unequal(one: Mapping[str, str], two: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    for name in {**one, **two}:
-        a, b = one.get(name, "missing"), two.get(name, "missing")
-        if a != b:
-            yield name, a, b
+        if moment and not (key in first and key in second):
+            continue
+        before = first.get(key, {})
+        iteration = moment[0] if moment else None
+        if kind == "row":
+            at = before.get("iteration") or before.get("step") or ""
+            iteration = int(at) if at.isdecimal() else None
+        for name, one, two in unequal(before, values):
+            # After a kill between a save and the dropping of older ones, more are left.
+            is_more = kind == "checkpoint" and not moment and one is None
+            if not is_more and not (kind == "row" and CLOCK.search(name)):
+                place = before.get("tag", name) if kind == "row" else name
+                texts = ("missing" if each is None else each for each in (one, two))
+                found.append(Difference(kind, what, place, iteration, *texts))
+    return sorted(found, key=lambda each: each.rank)

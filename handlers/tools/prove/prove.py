@@ -36,20 +36,7 @@ def prove(
     keep_trials: bool = False,
     start: Start = start_process,
 ) -> int:
-    """Kill a script at random moments, and say if it ends as the run that was never interrupted.
-
-    Args:
-        command_line: How the script is started, such as `["python", "train.py"]`.
-        kills: How often it is killed.
-        ranks: On how many ranks it is started, by torchrun; 0 to start the command as it is.
-        seed: Of the moments of the kills.
-        as_json: Print JSON instead of text.
-        keep_trials: Keep the directory with the trials.
-        start: Starts a process.
-
-    Returns:
-        The exit code: 0 if it is proven, 1 if runs differ, 2 if it could not be tried.
-    """
+    """Kill a script at random moments, and say if it ends as the run that was never interrupted."""
     proof = Proof()
     with _place(keep_trials) as root, _bar(kills) as tick:
         proof.kept = str(root) if keep_trials else None
@@ -149,11 +136,7 @@ class Prover:
         return trial
 
     def _check(self, notes: Sequence[dict[str, Any]]) -> None:
-        """Refuse what cannot be killed and compared.
-
-        Raises:
-            UntriedError: There is no `Checkpoint`, or none that resumes.
-        """
+        """Refuse what cannot be killed and compared."""
         for note in notes:
             if note.get("problem"):
                 raise UntriedError(f"what the run holds cannot be compared: {note['problem']}")

@@ -107,12 +107,7 @@ class Trial:
         return self.root / "output.txt"
 
     def start(self, kill: dict[str, Any] | None = None, limit: float | None = None) -> Ended:
-        """Start the command and wait until it ends, or has killed itself as `kill` says.
-
-        Raises:
-            OSError: The command cannot be started.
-            UntriedError: It wrote to files of the user, or took longer than the limit.
-        """
+        """Start the command and wait until it ends, or has killed itself as `kill` says."""
         number = len(self.starts)
         file = self.root / f"start-{number}.json"
         what = {"home": str(self.home), "place": str(self.place), "notes": str(self.notes)}
@@ -218,11 +213,7 @@ def with_camshaft(command: Sequence[str]) -> list[str]:
 
 
 def on_ranks(command: Sequence[str], ranks: int) -> list[str]:
-    """The command on so many ranks, by torchrun.
-
-    Raises:
-        UntriedError: The command does not start Python.
-    """
+    """The command on so many ranks, by torchrun."""
     program, *arguments = command
     if not Path(program).name.startswith("python"):
         raise UntriedError(

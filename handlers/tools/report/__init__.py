@@ -3,7 +3,7 @@
 Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory; imports no torch.
 """
 
-from .facts import NothingToReportError, RunDirectory, RunFacts, RunPart, by_path, parts_of
+from .facts import NothingToReportError, RunDirectory, RunFacts, by_path, parts_in, read_journal
 from .figures import outcome
 from .page import RunReport, report, write_report
 from .server import make_server, watch
@@ -13,13 +13,13 @@ __all__ = [
     "NothingToReportError",
     "RunDirectory",
     "RunFacts",
-    "RunPart",
     "RunReport",
     "by_path",
     "key_result",
     "make_server",
     "outcome",
-    "parts_of",
+    "parts_in",
+    "read_journal",
     "report",
     "status",
     "watch",

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 
 from .facts import PACE
 from .text import ascii_key
@@ -98,6 +100,11 @@ def charts_of(names: Iterable[str]) -> list[Chart]:
             chart if chart.heading == LEARNING else replace(chart, heading=MORE) for chart in charts
         ]
     return charts
+
+
+def by_heading(charts: Iterable[Chart]) -> list[tuple[str, list[Chart]]]:
+    """The headings, each with its charts."""
+    return [(name, [*group]) for name, group in groupby(charts, attrgetter("heading"))]
 
 
 def splits(charts: Iterable[Chart]) -> list[str]:

@@ -57,13 +57,7 @@ def look_of(run: int, split: int, runs: int) -> tuple[str, str]:
 
 
 def chart_figure(chart: Chart, runs: Sequence[RunFacts], all_splits: Sequence[str]) -> Figure:
-    """The curves of all runs in one chart.
-
-    Args:
-        chart: The chart.
-        runs: The runs.
-        all_splits: The splits of all charts of the page, so that each has one colour everywhere.
-    """
+    """The curves of all runs in one chart; a split has one colour in all charts of the page."""
     traces = [
         trace
         for place, run in enumerate(runs)

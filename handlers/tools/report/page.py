@@ -15,14 +15,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from itertools import groupby
+from inspect import isfunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...common import readable_size, show, show_json
 from ...files import printable, replacing
-from . import figures, media, summary, text
-from .charts import LEARNING, RATE_AND_PACE, charts_of, splits
+from . import cards, charts, figures, summary, text
 from .facts import NothingToReportError, Picture, RunFacts, runs_in
 
 if TYPE_CHECKING:
@@ -92,12 +91,7 @@ def report(*directories: str | os.PathLike[str]) -> RunReport:
 
 
 def write_report(paths: list[Path], output: Path, as_json: bool = False) -> int:
-    """Write the page to a file; return the exit code.
-
-    Raises:
-        NothingToReportError: A path is no directory, or holds nothing of a run.
-        ImportError: plotly is not installed.
-    """
+    """Write the page to a file; return the exit code."""
     made = report(*paths)
     made.write(output)
     size = output.stat().st_size
@@ -114,13 +108,7 @@ def embedded_image(picture: Picture) -> str:
 
 
 class Page:
-    """The view of runs: a whole page, or an update that an open page asks for.
-
-    Args:
-        runs: The facts of the runs.
-        address: Where the page finds an image; by default the page holds it.
-        is_live: True if the page is served while the runs may go on.
-    """
+    """The view of runs: a whole page, or an update that an open page asks for."""
 
     def __init__(
         self,
@@ -129,51 +117,31 @@ class Page:
         *,
         is_live: bool = False,
     ) -> None:
-        charts = charts_of(name for run in runs for name in run.curves)
+        shared = charts.charts_of(name for run in runs for name in run.curves)
         is_begun = any(run.is_begun for run in runs)
-        key_metrics = summary.key_metrics(charts)[: summary.MOST_COMPARED]
-        config = summary.settings([run.config for run in runs])
-        telling = summary.rounded(summary.telling_settings(config))
-        cards = media.cards_of(runs)
-        shown = [card for each in cards.values() for card in each]
-        table = summary.table(runs, key_metrics) if len(runs) > 1 else None
-        self._data = {
-            "figures": figures.figures_of(charts, runs) | media.media_figures(shown, runs),
-            "table": table,
-            "clocks": [run.clocks for run in runs],
-            "status": {
-                "text": summary.status(runs) if is_begun else "waiting",
-                "is_over": summary.is_over(runs),
-            },
-        }
+        compared = summary.key_metrics(shared)[: summary.MOST_COMPARED]
+        media = cards.cards_of(runs)
         self._shown = {
             "runs": runs,
             "names": [run.name for run in runs],
             "several": len(runs) > 1,
             "looks": [figures.look_of(place, 0, len(runs)) for place in range(len(runs))],
-            "splits": splits(charts),
+            "charts": shared,
+            "media": media,
+            "address": address,
             "is_live": is_live,
             "is_waiting": is_live and not is_begun,
-            "tiles": summary.tiles(runs[0], charts) if len(runs) == 1 else [],
-            "compared": {name: summary.best_of_runs(name, runs) for name in key_metrics},
-            "config": config,
-            "telling": telling,
-            "table": table,
-            "environment": summary.settings([run.environment for run in runs]),
-            "headings": [
-                (heading, [*group])
-                for heading, group in groupby(charts, lambda chart: chart.heading)
-            ],
-            "media": cards,
-            "address": address,
-            "histograms": summary.histograms(runs),
-            "histogram_key": figures.histogram_key,
-            "measured": [
-                name
-                for chart in charts
-                for name in chart.metrics
-                if name in chart.validated or chart.heading == LEARNING
-            ],
+            "compared": {name: summary.best_of_runs(name, runs) for name in compared},
+            "table": summary.table(runs, compared) if len(runs) > 1 else None,
+        }
+        self._data = {
+            "figures": figures.figures_of(shared, runs) | cards.media_figures(media, runs),
+            "table": self._shown["table"],
+            "clocks": [run.clocks for run in runs],
+            "status": {
+                "text": summary.status(runs) if is_begun else "waiting",
+                "is_over": summary.is_over(runs),
+            },
         }
 
     def html(self) -> str:
@@ -243,17 +211,14 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    functions = (
-        *(text.number, text.counted, text.size, text.duration, text.date_and_time, text.ascii_key),
-        *(summary.best_extreme, summary.extremes, summary.curves_in, summary.notes_on),
-        *(summary.not_positive, figures.outcome, breakable, lines),
-    )
+    # Templates may call what these files have.
+    known = vars(charts) | vars(figures) | vars(summary) | vars(text)
     filters: dict[str, Any] = environment.filters
-    filters |= {function.__name__: function for function in functions}
-    filters["percent"] = "{:.0%}".format
+    filters |= {name: each for name, each in known.items() if isfunction(each)}
+    filters |= {"percent": "{:.0%}".format, "breakable": breakable, "lines": lines}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     names: dict[str, Any] = environment.globals
-    names |= {"LEARNING": LEARNING, "RATE_AND_PACE": RATE_AND_PACE}
+    names |= {name: each for name, each in known.items() if name.isupper()}
     names["pieces"] = environment.get_template("pieces.html").module
     return environment
 

@@ -12,7 +12,7 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,12 +38,7 @@ WELCOME = f'{HEAD}<title>Camshaft</title><a href="/">To the page</a></html>'
 
 
 def watch(paths: list[Path], port: int) -> int:
-    """Serve the page until Ctrl-C; return the exit code.
-
-    Raises:
-        ImportError: plotly is not installed.
-        OSError: The port is taken.
-    """
+    """Serve the page until Ctrl-C; return the exit code."""
     library()  # fails now if plotly is not installed
     if missing := [str(path) for path in paths if not path.is_dir()]:
         text = f"{', '.join(missing)}: no directory yet; the page waits for the run to make it"
@@ -133,21 +128,11 @@ class Server(ThreadingHTTPServer):
         """The address to open in a browser, with the token."""
         return f"http://{LOOPBACK}:{self.server_port}/?token={self.token}"
 
-    def opens(self, query: str) -> bool:
-        """True if the query of an address, such as `token=...`, holds the token."""
-        return query.startswith("token=") and self._is_token(query.removeprefix("token="))
-
-    def knows(self, host: str, cookies: str) -> bool:
-        """True if one of the cookies of a request holds the token."""
-        pairs = [pair.strip().partition("=") for pair in cookies.split(";")]
-        return any(key == cookie_name(host) and self._is_token(value) for key, _, value in pairs)
-
-    def cookie(self, host: str) -> str:
-        """The cookie for a browser that asked at this host, until the browser is closed."""
-        return f"{cookie_name(host)}={self.token}; HttpOnly; SameSite=Strict; Path=/"
-
-    def _is_token(self, given: str) -> bool:
-        return hmac.compare_digest(given.encode(), self.token.encode())
+    def is_one(self, given: Iterable[str], name: str) -> bool:
+        """True if one of some texts such as `token=...`, of this name, holds the token."""
+        wanted = f"{name}={self.token}".encode()
+        found = [hmac.compare_digest(each.strip().encode(), wanted) for each in given]
+        return any(found)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report an error, unless a browser went away before it had its answer."""
@@ -170,25 +155,25 @@ class Answer(BaseHTTPRequestHandler):
         """Give the page, its data or an image."""
         server = cast(Server, self.server)
         path, _, query = self.path.partition("?")
-        host = self.headers.get("Host", "")
+        host, cookies = self.headers.get("Host", ""), self.headers.get("Cookie", "").split(";")
         # A page of another site may send requests by a name that resolves to this machine.
         if not THIS_MACHINE.fullmatch(host):
             self.send_error(HTTPStatus.FORBIDDEN, explain=ELSEWHERE)
-        elif path == "/" and server.opens(query):
+        elif path == "/" and server.is_one([query], "token"):
             # A redirect would lose the cookie if a person came by a link of another site, such as
             # the terminal of a JupyterLab: SameSite=Strict keeps it back until a page of this site
             # asks. So the browser goes to the address without the token by itself.
-            headers = {"Set-Cookie": server.cookie(host), "Cache-Control": "no-store"}
-            headers["Refresh"] = "0; url=/"
+            cookie = f"{cookie_name(host)}={server.token}; HttpOnly; SameSite=Strict; Path=/"
+            headers = {"Set-Cookie": cookie, "Cache-Control": "no-store", "Refresh": "0; url=/"}
             self._send("text/html; charset=utf-8", WELCOME.encode(), headers)
-        elif not server.knows(host, self.headers.get("Cookie", "")):
+        elif not server.is_one(cookies, cookie_name(host)):
             self.send_error(HTTPStatus.FORBIDDEN, explain=NO_TOKEN)
         elif image := server.live_page.image(path):
             self._send("image/png", image, _kept_as(f'"{path}"'))
         elif path == "/":
             self._show(server.live_page, "text/html", Page.html)
         elif path == "/data.json":
-            self._show(server.live_page, "application/json", _news_as_json)
+            self._show(server.live_page, "application/json", lambda page: json.dumps(page.news()))
         else:
             self.send_error(HTTPStatus.NOT_FOUND)
 
@@ -245,7 +230,3 @@ def cookie_name(host: str) -> str:
 def _kept_as(version: str) -> dict[str, str]:
     """The headers by which a browser keeps an answer, and asks whether there is a newer one."""
     return {"Cache-Control": "no-cache", "ETag": version}
-
-
-def _news_as_json(page: Page) -> str:
-    return json.dumps(page.news(), allow_nan=False)

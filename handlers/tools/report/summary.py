@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from typing import Any, NamedTuple
 
 from ...files import printable
@@ -47,6 +46,16 @@ def key_metrics(charts: Sequence[Chart]) -> list[str]:
     return measured or [name for chart in learning for name in chart.metrics]
 
 
+def measured(charts: Sequence[Chart]) -> list[str]:
+    """The metrics of the table of best rows: of the learning, and those of evaluations."""
+    return [
+        name
+        for chart in charts
+        for name in chart.metrics
+        if name in chart.validated or chart.heading == LEARNING
+    ]
+
+
 def best_extreme(metric: str) -> str:
     """Which extreme of a metric is its best value."""
     return "lowest" if LOWER_IS_BETTER.search(metric) else "highest"
@@ -60,12 +69,8 @@ def key_result(run: RunFacts) -> tuple[str, str, float] | None:
     return None
 
 
-def tiles(run: RunFacts, charts: Sequence[Chart]) -> list[tuple[str, str, str]]:
+def tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:
     """The most important facts of one run: names, values, and a note on each."""
-    return [*islice(_tiles(run, charts), MOST_TILES)]
-
-
-def _tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:
     for name in key_metrics(charts):
         extreme = best_extreme(name)
         if point := run.curves[name][extreme]:
@@ -128,30 +133,31 @@ class Setting(NamedTuple):
     differs: bool
 
 
-def settings(of_runs: Sequence[dict[str, str]]) -> list[Setting]:
-    """The settings of runs by name, and whether the runs differ in each."""
+def settings(runs: Sequence[RunFacts], kind: str = "config") -> list[Setting]:
+    """The settings of runs, or their `environment`, and whether the runs differ in each."""
+    of_runs: list[dict[str, str]] = [getattr(run, kind) for run in runs]
     names = dict.fromkeys(name for each in of_runs for name in each)
     rows = {name: [each.get(name, ABSENT) for each in of_runs] for name in names}
     return [Setting(name, values, len({*values}) > 1) for name, values in rows.items()]
 
 
-def telling_settings(found: Sequence[Setting]) -> list[Setting]:
+def telling_settings(runs: Sequence[RunFacts]) -> list[Setting]:
     """The settings in which runs differ, without paths that are another one in every run."""
 
     def is_path(values: Sequence[str]) -> bool:
         return "/" in "".join(values) and len({*values}) == len(values)
 
-    return [each for each in found if each.differs and not is_path(each.values)]
+    return [each for each in settings(runs) if each.differs and not is_path(each.values)]
 
 
 def rounded(found: Sequence[Setting]) -> list[Setting]:
     """The first of them as the table of runs shows them."""
-    return [Setting(name, [*map(_rounded, values)], True) for name, values, _ in found][:MOST_SHOWN]
+    return [Setting(name, [*map(_rounded, values)], True) for name, values, _ in found[:MOST_SHOWN]]
 
 
 def table(runs: Sequence[RunFacts], metrics: Sequence[str]) -> dict[str, Any]:
     """What the page's code filters, sorts and groups runs by, ready for JSON."""
-    telling = telling_settings(settings([run.config for run in runs]))[:MOST_SETTINGS]
+    telling = telling_settings(runs)[:MOST_SETTINGS]
     return {
         "names": [printable(run.name) for run in runs],
         "tags": [run.written.tags for run in runs],

@@ -8,7 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints, latest
+from camshaft.handlers import latest
+from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints
 from camshaft.handlers.checkpoint.directory import Saved, checksums_of, saved_at
 from camshaft.handlers.tools.checkpoints import export, inspect, prune, verify
 

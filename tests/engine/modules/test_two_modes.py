@@ -15,10 +15,10 @@ from camshaft.handlers import (
     NonFiniteGuard,
     RestoreBest,
     Validate,
+    best,
     checkpoints,
     find_lr,
 )
-from camshaft.handlers.checkpoint import best
 
 
 class Averaging(torch.optim.Optimizer):

@@ -22,8 +22,8 @@ from camshaft.handlers import (
     checkpoints,
 )
 from camshaft.handlers.files import locked
-from camshaft.handlers.journal import read_journal
 from camshaft.handlers.loggers import Image
+from camshaft.handlers.tools.report import read_journal
 
 EACH = Events.ITERATION_COMPLETED
 AT_ONCE = {"background": False, "retries": 0}

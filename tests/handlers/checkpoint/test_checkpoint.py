@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Engine, Events, State, Update, supervised
-from camshaft.handlers import EarlyStopping, LRSchedule, Metrics, Validate
-from camshaft.handlers.checkpoint import Checkpoint, best, checkpoints, every, latest
+from camshaft.handlers import EarlyStopping, LRSchedule, Metrics, Validate, best, every, latest
+from camshaft.handlers.checkpoint import Checkpoint, checkpoints
 
 INPUTS = torch.linspace(-1, 1, 44).reshape(11, 4)
 

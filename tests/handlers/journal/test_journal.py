@@ -22,9 +22,10 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Journal
 from camshaft.handlers.common import plain
-from camshaft.handlers.journal import is_written, read_journal
+from camshaft.handlers.journal import is_written
 from camshaft.handlers.journal.environment import environment
 from camshaft.handlers.journal.file import JournalFile
+from camshaft.handlers.tools.report import read_journal
 
 
 def journal_of(directory):

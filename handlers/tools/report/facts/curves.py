@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from .rows import HistogramRow, Series
+from .metric_files import HistogramRow, Series
 
 Item = TypeVar("Item")
 
@@ -98,10 +98,6 @@ def heatmap_of(histograms: Sequence[HistogramRow], count: int | None = None) -> 
     """Iterations, the middles of the ranges, and the fraction of the values in each, for JSON.
 
     A range that covers a fraction of a histogram's own range gets this fraction of its values.
-
-    Args:
-        histograms: The histograms, or some of them.
-        count: How many there are; by default those given.
     """
     chosen = spread(histograms, MOST_COLUMNS)
     low = min(each.edges[0] for each in chosen)

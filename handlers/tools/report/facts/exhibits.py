@@ -28,11 +28,7 @@ class TooLargeError(ValueError):
 
 
 def exhibit_of(iteration: int, value: Any) -> Exhibit | None:
-    """What `JSONLines` wrote of a medium; None for anything else.
-
-    Raises:
-        TooLargeError: It has more numbers than a page shows.
-    """
+    """What `JSONLines` wrote of a medium; None for anything else."""
     if not isinstance(value, dict):
         return None
     if isinstance(text := value.get("text"), str):

@@ -5,13 +5,18 @@ A part is what one process did: from a start or a resume to whatever ended it.
 
 from __future__ import annotations
 
+import platform
+import time
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from ....files import budget
+from ....journal import JOURNAL, is_written
+from .journal_lines import read_journal
 
 ENDS = ("completed", "interrupted", "failed")
 PATIENCE, MISSED = 60, 3
@@ -83,19 +88,18 @@ class RunPart:
         return next((line for line in reversed(self.lines) if line["event"] in ENDS), {})
 
 
+def parts_in(directory: Path) -> tuple[list[RunPart], str]:
+    """The parts of the runs in a directory as they are now, and why they could not be read."""
+    path = directory / JOURNAL
+    records, is_alive = read_journal(path), is_written(path)
+    now, machine = time.time(), platform.node()
+    return parts_of(records, is_alive=is_alive, now=now, machine=machine), records.problem
+
+
 def parts_of(
     records: list[dict[str, Any]], *, is_alive: bool, now: float = 0.0, machine: str = ""
 ) -> list[RunPart]:
-    """The parts in the order of their first lines, since a clock may be set back.
-
-    Args:
-        records: The lines of a journal.
-        is_alive: True if a process of this machine still writes to the journal: the newest part
-            without an end.
-        now: The time in seconds since 1970.
-        machine: The name of this machine. Nothing tells whether a process of another machine is
-            alive, so its newest part without an end stays open.
-    """
+    """The parts in the order of their first lines, since a clock may be set back."""
     grouped: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         clocks = {clock: number_in(record, clock) for clock in CLOCKS}
@@ -103,6 +107,7 @@ def parts_of(
     found = [RunPart(lines) for lines in grouped.values()]
     if endless := [part for part in found if part.end == "killed"]:
         newest = endless[-1]
+        # Nothing tells whether a process of another machine is alive, so its part stays open.
         is_elsewhere = newest is found[-1] and newest.host not in ("", machine)
         newest.is_open = is_alive or is_elsewhere
         newest.silence = max(0.0, now - newest.last["time"])
@@ -145,11 +150,6 @@ def clocks_of(
 
     Epochs are fractions: the iterations over `epoch_length`, or, if it is 0, each epoch ends at its
     last iteration that is known. Time is left out if the journal does not tell it.
-
-    Args:
-        rows: Step and epoch by iteration, from the files of rows.
-        parts: The parts of the run.
-        epoch_length: The iterations of an epoch; 0 if nothing tells.
     """
     known = {0: (0, 0)} | {
         int(line["iteration"]): (int(line["step"]), int(line["epoch"]))

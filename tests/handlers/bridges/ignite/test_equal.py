@@ -1,7 +1,5 @@
 """Handlers of ignite give on Camshaft's engine what they give on ignite's, to the last bit."""
 
-import math
-
 import pytest
 import torch
 from ignite.engine import Events
@@ -9,7 +7,6 @@ from ignite.handlers import (
     BasicTimeProfiler,
     EarlyStopping,
     HandlersTimeProfiler,
-    TerminateOnNan,
 )
 from ignite.metrics import Accuracy
 
@@ -71,24 +68,6 @@ def test_events_come_in_the_same_order_with_the_same_counts():
     assert one == other
 
 
-def test_filters_of_events_choose_the_same_iterations():
-    def attach(side):
-        seen = []
-        for event in (
-            Events.ITERATION_COMPLETED(every=4),
-            Events.ITERATION_STARTED(once=3),
-            Events.EPOCH_COMPLETED(after=1),
-            Events.ITERATION_COMPLETED(every=2, after=3, before=9),
-        ):
-            side.trainer.add_event_handler(
-                event, lambda engine: seen.append((engine.last_event_name, engine.state.iteration))
-            )
-        return seen
-
-    (one, other), _ = both(attach)
-    assert one == other
-
-
 @pytest.mark.filterwarnings("ignore")  # of ignite's finder
 def test_the_learning_rate_finder_finds_the_same_and_puts_weights_back():
     assert found_rates(ByIgnite, batches()) == found_rates(ByCamshaft, batches())
@@ -113,18 +92,6 @@ def test_early_stopping_by_a_validation_stops_at_the_same_epoch():
     assert sides[0].trainer.state.epoch == sides[1].state.epoch == 4
     assert sides[1].state.stop_reason == "terminated by a handler of ignite"
     assert same(sides[0].evaluator.state.metrics, dict(sides[1].evaluator.state.metrics))
-
-
-def test_a_loss_that_is_not_finite_ends_the_run_in_the_same_iteration():
-    data = batches()
-    data[3] = (data[3][0] * math.nan, data[3][1])
-
-    def attach(side):
-        nan = TerminateOnNan(lambda output: output["loss"])
-        side.trainer.add_event_handler(Events.ITERATION_COMPLETED, nan)
-
-    _, sides = both(attach, data)
-    assert sides[0].trainer.state.iteration == sides[1].state.iteration == 4
 
 
 @pytest.mark.parametrize("profiler", [BasicTimeProfiler, HandlersTimeProfiler])

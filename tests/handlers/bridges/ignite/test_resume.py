@@ -17,7 +17,6 @@ import camshaft
 from camshaft import seed_everything
 from camshaft.handlers import Checkpoint, StopOnSignal
 from camshaft.handlers.bridges.ignite import Engine, create_supervised_trainer
-from camshaft.handlers.bridges.ignite.memory import stateful
 
 SCRIPT = """
     import os, signal, sys
@@ -179,19 +178,6 @@ def test_what_ignite_repeats_or_loses_is_told_once_and_done_as_by_ignite(caplog)
     assert caplog.text.count("an exception was swallowed") == 1
 
 
-def test_an_exact_engine_raises_what_its_handlers_saw_once():
-    seen = []
-
-    def fail(engine, batch):
-        raise LookupError("no such row")
-
-    engine = Engine(fail, exact=True)
-    engine.add_event_handler(Events.EXCEPTION_RAISED, seen.append)
-    with pytest.raises(LookupError, match="no such row"):
-        engine.run([1, 2], max_epochs=1)
-    assert len(seen) == 1
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_an_engine_is_freed_with_its_last_name_after_a_run(exact):
     engine = Engine(lambda engine, batch: batch, exact=exact)
@@ -204,15 +190,6 @@ def test_an_engine_is_freed_with_its_last_name_after_a_run(exact):
         assert reference() is None
     finally:
         gc.enable()
-
-
-def test_states_of_ignites_handlers_are_found_by_their_class_and_number():
-    _, trainer, _ = trainer_of()
-    optimizer = trainer.objects["optimizer"]
-    for end in (4, 8):
-        schedule = PiecewiseLinear(optimizer, "lr", milestones_values=[(0, 0.1), (end, 0.0)])
-        trainer.add_event_handler(Events.ITERATION_STARTED(every=2), schedule)
-    assert [name for name, _ in stateful(trainer)] == ["PiecewiseLinear", "PiecewiseLinear.2"]
 
 
 def with_all_that_remembers(folder, stop=None):
@@ -248,3 +225,16 @@ def test_all_that_ignites_handlers_remember_goes_on_in_mid_epoch(tmp_path):
     whole = with_all_that_remembers(tmp_path / "whole")
     with_all_that_remembers(tmp_path / "left", stop=8)
     assert with_all_that_remembers(tmp_path / "left") == whole
+
+
+def test_an_exact_engine_raises_what_its_handlers_saw_once():
+    seen = []
+
+    def fail(engine, batch):
+        raise LookupError("no such row")
+
+    engine = Engine(fail, exact=True)
+    engine.add_event_handler(Events.EXCEPTION_RAISED, seen.append)
+    with pytest.raises(LookupError, match="no such row"):
+        engine.run([1, 2], max_epochs=1)
+    assert len(seen) == 1

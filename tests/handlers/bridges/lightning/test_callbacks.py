@@ -88,15 +88,6 @@ def test_a_callback_may_stop_the_run_and_log():
     assert state.metrics["seen"] == 1
 
 
-def test_a_test_run_is_no_validation():
-    class TestedToo(Small):
-        test_step = Small.validation_step
-
-    diary = Diary()
-    from_lightning(TestedToo()).add(FromLightning(diary)).evaluate(BATCHES, name="test")
-    assert diary.lines == []
-
-
 def test_a_callback_is_called_before_the_module_with_the_batch_that_the_module_gets():
     lines = []
 
@@ -141,15 +132,6 @@ def test_a_callback_that_camshaft_has_a_handler_for_is_refused_by_name():
         FromLightning(callbacks.EarlyStopping("val_loss"))
     with pytest.raises(ValueError, match=r"ModelCheckpoint works on .* done by Checkpoint"):
         FromLightning(callbacks.ModelCheckpoint())
-
-
-def test_a_hook_that_is_not_called_is_named():
-    class Cleared(callbacks.Callback):
-        def on_before_zero_grad(self, trainer, pl_module, optimizer):
-            pass
-
-    with pytest.raises(ValueError, match=r"Cleared\.on_before_zero_grad is not called by"):
-        FromLightning(Cleared())
 
 
 def test_other_engines_and_other_things_are_refused():

@@ -145,20 +145,6 @@ def test_a_run_that_was_pruned_before_its_process_died_is_pruned_again(tmp_path,
     assert "nothing to run: the run is over (pruned by Optuna: val/loss" in caplog.text
 
 
-def test_a_run_that_fails_raises_its_own_error():
-    trial = optuna.create_study(pruner=After(1)).ask()
-    engine = build(OptunaPruning(trial, metric="val/loss"))
-    engine.on(Events.EPOCH_COMPLETED, stage=Stage.REPORT)(lambda state: 1 / 0)
-    with pytest.raises(ZeroDivisionError) as caught:
-        engine.run(data(), max_epochs=2)
-    assert "TrialPruned" not in "".join(caught.value.__notes__)
-
-
-def test_a_fixed_trial_only_runs():
-    trial = optuna.trial.FixedTrial({"lr": 0.1})
-    assert build(OptunaPruning(trial, metric="val/loss")).run(data(), max_epochs=2).epoch == 2
-
-
 def test_mistakes_are_told(monkeypatch):
     trial = optuna.create_study().ask()
     with pytest.raises(TypeError, match="needs the name of a metric"):

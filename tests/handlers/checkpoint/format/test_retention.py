@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from camshaft.handlers.checkpoint.format import Manifest, best, every, keep_of, latest
+from camshaft.handlers import every
+from camshaft.handlers.checkpoint.format import Manifest, best, keep_of, latest
 
 SCORES = st.sampled_from([0.1, 0.5, 0.9, math.nan, math.inf, -math.inf, None])
 COUNTS = st.integers(1, 4)

@@ -20,8 +20,8 @@ from torch.optim.lr_scheduler import (
 from torch.utils._pytree import tree_flatten
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import EarlyStopping, LRSchedule, ProgressBar, Validate
-from camshaft.handlers.checkpoint import Checkpoint, checkpoints, latest
+from camshaft.handlers import EarlyStopping, LRSchedule, ProgressBar, Validate, latest
+from camshaft.handlers.checkpoint import Checkpoint, checkpoints
 
 DATA = [(torch.full((2, 3), step / 5), torch.ones(2, 1)) for step in range(5)]
 

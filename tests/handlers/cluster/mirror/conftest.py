@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from camshaft import supervised
-from camshaft.handlers import Checkpoint, Mirror
-from camshaft.handlers.checkpoint import LOGS, checkpoints, latest
+from camshaft.handlers import Checkpoint, Mirror, latest
+from camshaft.handlers.checkpoint import LOGS, checkpoints
 from camshaft.handlers.checkpoint.directory import drop, scan, unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed

@@ -8,8 +8,8 @@ from contextlib import suppress
 import pytest
 
 from camshaft import Events
-from camshaft.handlers import JSONLines, fetch
-from camshaft.handlers.checkpoint import checkpoints, latest
+from camshaft.handlers import JSONLines, fetch, latest
+from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.cluster.mirror.copies import Copies
 from camshaft.handlers.cluster.mirror.fetching import StoreError

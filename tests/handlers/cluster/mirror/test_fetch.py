@@ -6,8 +6,7 @@ import subprocess
 
 import pytest
 
-from camshaft.handlers import fetch
-from camshaft.handlers.checkpoint import latest
+from camshaft.handlers import fetch, latest
 from camshaft.handlers.cluster.mirror.fetching import StoreError
 from camshaft.handlers.cluster.mirror.store import Store, check_address
 

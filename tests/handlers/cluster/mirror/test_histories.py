@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from camshaft.handlers import fetch
-from camshaft.handlers.checkpoint import best, checkpoints, every, latest
+from camshaft.handlers import best, every, fetch, latest
+from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.cluster.mirror.copies import DRAFT
 from camshaft.handlers.cluster.mirror.store import Store
 

@@ -13,8 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from camshaft.handlers import fetch
-from camshaft.handlers.checkpoint import LOGS, checkpoints, latest
+from camshaft.handlers import fetch, latest
+from camshaft.handlers.checkpoint import LOGS, checkpoints
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed

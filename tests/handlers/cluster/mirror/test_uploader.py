@@ -5,7 +5,8 @@ import shutil
 
 import pytest
 
-from camshaft.handlers.checkpoint import best, checkpoints, latest
+from camshaft.handlers import best, latest
+from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.cluster.mirror.copies import DRAFT, Copies, store_place_of
 
 from .conftest import begun, content_of, copy_all, save

@@ -70,19 +70,6 @@ def test_it_counts_the_tensors_of_each_object(path, camshaft):
     assert rows["model.safetensors"] == [f"{size:,}"]
 
 
-def test_a_broken_one_says_what_is_wrong(path, camshaft):
-    os.truncate(path / "train.safetensors", 9)
-    code, lines, _ = camshaft("inspect", path)
-    assert (code, len(lines)) == (1, 1)
-    assert lines[0].startswith(f"{path} is broken: train.safetensors has 9 bytes")
-
-
-def test_for_programs_it_is_a_list_of_one(path, camshaft):
-    code, lines, _ = camshaft("inspect", path, "--json")
-    (only,) = json.loads("\n".join(lines))
-    assert (code, only["latest"], only["iteration"]) == (0, True, 5)
-
-
 def test_what_no_run_writes_is_told_in_one_line(tmp_path, camshaft):
     entry = {"file": "model", "content": {"weight": {"!tensor": "weight"}}}
     snapshot = Snapshot({"state.json": {"objects": {"model": entry}}}, {})

@@ -58,12 +58,6 @@ def test_claims_that_cannot_be_read_are_unknown(save, camshaft, tmp_path, keep):
     assert " unknown " in lines[2]
 
 
-def test_claims_of_one_kind_are_told_apart(save, camshaft, tmp_path):
-    save(1, 0.5, keep="best(1, 'loss') | best(1, 'loss', mode='max')")
-    line = camshaft("inspect", tmp_path / "run")[1][2]
-    assert "best(1, 'loss', mode='max'), best(1, 'loss', mode='min')" in line
-
-
 def test_programs_get_all_of_it_as_json(save, camshaft, tmp_path):
     paths = run_of_four(save)
     os.truncate(paths[2] / "state.json", 1)
@@ -126,13 +120,6 @@ def test_one_without_a_manifest_is_broken_too(save, camshaft, tmp_path):
         assert (code, len(lines)) == (1, 1)
         assert lines[0].startswith("iteration-0000000001  broken: ")
         assert "No such file" in lines[0]
-
-
-def test_one_checkpoint_may_be_named(save, camshaft):
-    path, other = save(1), save(2)
-    flip(other / "state.json")
-    assert camshaft("verify", path)[:2] == (0, ["iteration-0000000001  whole"])
-    assert camshaft("verify", other)[0] == 1
 
 
 def test_where_there_is_none_the_code_is_2(camshaft, tmp_path):

@@ -3,9 +3,8 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import threading
+from contextlib import ExitStack
 
 import pytest
 
@@ -22,22 +21,13 @@ def write(path, rows, mode="w"):
 
 
 @pytest.fixture
-def follow(tmp_path):
-    """Starts `camshaft tail` on `run`; gives a function for the next line, and the process."""
-    begun = []
-
-    def start(*options):
-        command = [sys.executable, "-m", "camshaft", "tail", str(tmp_path / "run"), *options]
-        process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+def follow(processes, tmp_path):
+    """Starts `camshaft tail` on `run`; gives the process."""
+    with ExitStack() as started:
+        command = "from camshaft.__main__ import main\nraise SystemExit(main())"
+        yield lambda *options: started.enter_context(
+            processes.start(command, "tail", tmp_path / "run", *options)
         )
-        begun.append(process)
-        return process
-
-    yield start
-    for process in begun:
-        process.kill()
-        process.communicate()
 
 
 @pytest.fixture
@@ -80,7 +70,8 @@ def test_rows_are_shown_as_they_are_written_until_the_run_ends(run, follow):
     assert process.stdout.readline() == "iteration 2  step 0  epoch 1  loss=2\n"
     assert process.stdout.readline() == "iteration 3  step 0  epoch 1  loss=3\n"
     run.go(2)
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate()
+    process.wait(30)
     assert [line.split()[1] for line in rest.splitlines()] == ["4", "5"]
     assert process.returncode == 0
     assert errors.endswith("run: finished\n")

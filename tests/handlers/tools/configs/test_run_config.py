@@ -259,31 +259,6 @@ def test_what_is_referred_to_is_the_same_object_wherever_it_lies(path):
     assert parts_of_digits.MADE == [4, 4]
 
 
-def test_a_config_of_several_files_refers_to_its_neighbours(path, tmp_path):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "small.yaml").write_text("""
-part: {_target_: parts_of_digits.Part, first: 0, last: 40}
-samples: {_target_: parts_of_digits.samples, part: "${..part}"}
-train: {_target_: parts_of_digits.batches, samples: "${..samples}", size: "${size}"}
-""")
-    path.write_text("""
-defaults: [{data: small}, _self_]
-directory: a
-size: 20
-engine:
-  _target_: camshaft.Engine
-  process: {_target_: hydra.utils.get_method, path: parts_of_digits.step}
-handlers:
-- _target_: parts_of_digits.Kept
-  things: {part: "${data.part}", data: "${data}"}
-run: {data: "${data.train}", max_epochs: 1}
-""")
-    engine, state = run_config(path)
-    kept = engine.handlers["Kept"].things
-    assert kept["part"] is kept["data"]["part"]
-    assert state.iteration == 2
-
-
 RANKS = """
 import sys
 sys.path.insert(0, ".")
@@ -320,14 +295,8 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
     [
         ("seed: 3", "sed: 3", "sed: nothing uses it; did you mean 'seed'?"),
         ("seed: 3", "max_epochs: 3", "max_epochs: nothing uses it; write run.max_epochs"),
-        (
-            "seed: 3",
-            "validation: {_target_: builtins.list}",
-            "validation: nothing uses it; besides",
-        ),
         ("engine:", "trainer:", "lacks engine; a run needs directory, engine, run"),
         ("${lr}", "${rate}", "Interpolation key 'rate' not found full_key: optimizer.lr"),
-        ("lr: 0.01", "lr: ???", "Missing mandatory value: lr"),
         (
             "accumulate: 2",
             "acumulate: 2",
@@ -338,7 +307,6 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
             "at: 1.0",
             "handlers.clip: camshaft.handlers.ClipGradNorm has no argument 'at'; it has max_norm",
         ),
-        ("max_norm: 1.0", "", "ClipGradNorm: missing a required argument: 'max_norm'"),
         (
             "_partial_: true, lr",
             "lr",
@@ -362,17 +330,11 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
             "camshaft.handlers.Journal, directory",
             "leave it out",
         ),
-        ("lr: 0.01", "lr: 0.01\nseed: null", "found duplicate key seed"),
         ("run: {", "run: {{", "while parsing a flow mapping"),
         (
             "parts_of_digits.network",
             "parts_of_digits",
             "model._target_: parts_of_digits is a module; name what to call in it",
-        ),
-        (
-            "parts_of_digits.network",
-            "parts_of_digits.more.network",
-            "model._target_: parts_of_digits has no 'more'",
         ),
         (
             "clip: {_target_",
@@ -383,12 +345,6 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
             "clip: {_target_: camshaft.handlers.ClipGradNorm, max_norm: 1.0}",
             "clip: {max_norm: 1.0}",
             "handlers.clip: is no handler; one has a _target_, such as camshaft.handlers.",
-        ),
-        (
-            "clip: {_target_: camshaft.handlers.ClipGradNorm, max_norm: 1.0}",
-            "clip: null",
-            "handlers.clip: is no handler; one has a _target_, such as "
-            "camshaft.handlers.Checkpoint. To leave it out, write ~handlers.clip",
         ),
         (
             "_target_: camshaft.supervised",
@@ -413,9 +369,6 @@ def test_a_wrong_config_is_one_line_that_names_the_key(path, capsys, old, new, s
     [
         ("seed: 3", "sed: 3", "sed: 3"),
         ("network, hidden", "network, hiden", "hiden: 16"),
-        ("size: 50", "sizes: 50", "sizes: 50"),
-        ("parts_of_digits.Part, first: 300", "parts_of_digits.Par, first: 300", "first: 300"),
-        ("max_norm: 1.0", "", "ClipGradNorm, }"),
         ("max_epochs: 3}", "max_epoch: 3}", "max_epoch: 3"),
         ('"${lr}", betas', '"${rate}", betas', '"${rate}"'),
     ],
@@ -427,23 +380,13 @@ def test_the_line_of_what_is_wrong_is_named(path, capsys, old, new, words):
     assert capsys.readouterr().err.startswith(f"camshaft: {path}, line {number}: ")
 
 
-def test_what_an_override_has_added_has_no_line(path, capsys):
-    assert main(["run", str(path), "directory=a", "+handlers.clip.at=3"]) == 2
-    error = capsys.readouterr().err
-    assert error.startswith(f"camshaft: {path}, line 26: handlers.clip: camshaft.handlers.Clip")
-    assert main(["run", str(path), "directory=a", "+more=3"]) == 2
-    assert capsys.readouterr().err.startswith(f"camshaft: {path}: more: nothing uses it")
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
         ("optimizer.rate=1", "Could not override 'optimizer.rate'."),
-        ("handlers.save.resum=1", "'handlers.save.resum'; did you mean 'handlers.save.resume'?"),
         ("sed=1", "there is no 'sed'; did you mean 'seed'?"),
         ("~handlers.clipp", "there is no 'handlers.clipp'; did you mean 'handlers.clip'?"),
         ("directory=runs/lr=1", "put the value into quotes: \"directory='runs/lr=1'\""),
-        ("lr=[1", "no viable alternative at input '[1'"),
         ("lr", "lr: needs a value, as in lr=1; ~lr leaves it out"),
     ],
 )
@@ -482,20 +425,14 @@ RUN = 'run: {data: "${data.train}", max_epochs: 3}'
     ("old", "new", "said"),
     [
         ("lr: 0.01", 'lr: "${seed"', "line 4: no viable alternative at input '${seed'"),
-        ("lr: 0.01", "lr: ${lr}", "line 4: Recursive interpolation detected"),
         ("lr: 0.01", "lr: " + "[" * 3000 + "]" * 3000, ": it is nested too deeply, or includes"),
-        ("lr: 0.01", "lr: &a [*a]", ": it is nested too deeply, or includes itself"),
         ("lr: 0.01", "lr: 1\ndefaults: [config, _self_]", ": it is nested too deeply, or includes"),
         ("lr: 0.01", "lr: 1\ndefaults: 3", ": Invalid defaults list in 'config'"),
         ("lr: 0.01", "lr: 1\nnull: 3", ": Incompatible key type 'NoneType'"),
-        ("lr: 0.01", "lr: 1\nseed: 3", "found duplicate key seed"),
         ("lr: 0.01", "lr:\n\t- 1", "found character '\\t' that cannot start any token"),
-        (RUN, "run: [1, 2]", "run: needs names and values, and not [1, 2]"),
         (RUN, "run: text", "run: needs names and values, and not 'text'"),
         (RUN, "run:", ": lacks run; a run needs directory, engine, run"),
-        (RUN, "run: ???", "Missing mandatory value: run"),
         (RUN, "run: {data: [], 1: 2}", "run: engine.run has no argument '1'"),
-        (RUN, "run: {data: [], max_epochs: many}", "run.max_epochs: needs a whole number, and not"),
         (RUN, "run: {data: [], max_steps: -1}", "run.max_steps: needs a whole number, and not -1"),
         ("seed: 3", "seed: many", "line 3: seed: seed_everything('many'): needs a whole number"),
         ("directory: ???", "directory: [a]", "line 2: directory: needs a path, and not ['a']"),

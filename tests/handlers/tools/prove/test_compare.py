@@ -94,12 +94,6 @@ def test_an_equal_run_is_told_as_such(tmp_path, capsys, whole):
     assert (said[0], said[-1]) == ("10 iterations compared, 1 to 10", "no difference")
 
 
-def test_small_differences_may_be_left_out(tmp_path, capsys, whole):
-    other = train(tmp_path / "b.jsonl", fault="kernel")
-    assert answer(capsys, whole, other, rtol=1e-3)[0] == 0
-    assert answer(capsys, whole, other, rtol=1e-9)[0] == 1
-
-
 ROW = {
     **{"iteration": 1, "ranks": 1, "batch": {"0": "float32[2] ab 1.0 1.0"}, "loss": {}},
     **{"generators": {}, "gradients": {}, "weights": {"w": "float32[1] cd 2.0 2.0"}},
@@ -109,18 +103,6 @@ ROW = {
 def written(path, *rows, end=""):
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + end)
     return path
-
-
-def test_iterations_in_one_file_alone_do_not_matter(tmp_path, capsys):
-    a = written(tmp_path / "a", *(ROW | {"iteration": n} for n in (2, 3, 4, 6)))
-    b = written(tmp_path / "b", *(ROW | {"iteration": n} for n in (1, 2, 4, 5)))
-    assert compare(a, b) == 0
-    assert "2 iterations compared, 2 to 4; 4 are in one file alone\n" in capsys.readouterr().out
-
-
-def test_a_line_that_a_kill_has_torn_is_no_iteration(tmp_path, capsys):
-    a = written(tmp_path / "a", ROW, end='{"iteration": 2, "batch": {"0')
-    assert answer(capsys, a, written(tmp_path / "b", ROW))[1]["compared"] == 1
 
 
 def test_a_generator_that_nobody_draws_from_does_not_matter(tmp_path, capsys):
@@ -196,7 +178,7 @@ def test_another_file_is_refused_by_its_line(tmp_path, capsys, text):
 
 
 def test_marks_of_any_kind_are_compared(tmp_path, capsys):
-    odd = [None, 1, [], {}, "x", 10**400, 1e999, "1 2", "a 1e999 1", "1 2 3 4 5"]
+    odd = [None, 1, {}, "x", 10**400, "a 1e999 1", "1 2 3 4 5"]
     for one in odd:
         for other in odd:
             a = written(tmp_path / "a", ROW | {"batch": {"x": one}, "generators": {"g": one}})

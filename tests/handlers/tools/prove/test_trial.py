@@ -63,11 +63,3 @@ def test_a_path_of_the_user_is_refused_with_what_to_do(home, hook, tmp_path):
     (note,) = [json.loads(line) for line in next(tmp_path.glob("000-*")).read_text().splitlines()]
     assert "relative to its working directory" in note["problem"]
     hook._write(home / "pkg/__pycache__/train.pyc", "empty")  # Python's own
-
-
-def test_a_large_directory_is_a_link(tmp_path):
-    (tmp_path / "home/data").mkdir(parents=True)
-    for number in range(2001):
-        (tmp_path / "home/data" / str(number)).touch()
-    mirror(tmp_path / "home", tmp_path / "place", skip=tmp_path / "no")
-    assert (tmp_path / "place/data").is_symlink()

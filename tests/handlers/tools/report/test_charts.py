@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft.handlers.tools.report.charts import FEW, charts_of, splits
-from camshaft.handlers.tools.report.facts.curves import MOST_MARKS, curve_of
+from camshaft.handlers.tools.report.facts.curves import curve_of
+from camshaft.handlers.tools.report.facts.metric_files import Series
 from camshaft.handlers.tools.report.facts.parts import pace, parts_of
-from camshaft.handlers.tools.report.facts.rows import Series
-from camshaft.handlers.tools.report.facts.run import RunFacts
+from camshaft.handlers.tools.report.facts.run_facts import RunFacts
 from camshaft.handlers.tools.report.figures import (
     COLOURS,
     chart_figure,
@@ -45,11 +45,6 @@ def test_a_split_of_any_name_counts_if_its_metrics_are_there_without_it():
         "f1": ["holdout/f1"],
     }
     assert titles("norm/fc1", "mean/fc1") == {"norm/fc1": ["norm/fc1"], "mean/fc1": ["mean/fc1"]}
-
-
-def test_validated_ones_are_told_from_trained_ones():
-    (chart,) = charts_of(["train/loss", "val/loss"])
-    assert chart.validated == ["val/loss"]
 
 
 @pytest.mark.parametrize(
@@ -87,11 +82,6 @@ def test_few_charts_share_a_heading_and_a_family_of_charts_has_its_own():
     ]
 
 
-def test_the_splits_are_those_that_charts_compare_the_training_first():
-    assert splits(charts_of(["val/loss", "loss", "test/loss", "lr"])) == ["training", "val", "test"]
-    assert splits(charts_of(["loss", "lr"])) == []
-
-
 def test_the_loss_comes_first_and_the_rate_is_never_smoothed():
     drawn = charts_of(["lr", "accuracy", "val/accuracy", "loss"])
     assert [chart.title for chart in drawn] == ["loss", "accuracy", "lr"]
@@ -106,16 +96,6 @@ def test_no_metric_gets_lost_whatever_it_is_called():
 
 def series_of(values):
     return Series(list(range(1, len(values) + 1)), [1] * len(values), [float(v) for v in values])
-
-
-def test_few_points_are_all_drawn_as_they_are():
-    drawn = curve_of(series_of([3, math.nan, 1, math.inf, 2]))
-    assert drawn["x"] == [1, 2, 3, 4, 5]
-    assert drawn["y"] == [3, None, 1, None, 2]
-    assert drawn["odd"] == {"count": 2, "x": [2, 4]}
-    assert drawn["lowest"] == {"value": 1, "iteration": 3, "epoch": 1}
-    assert drawn["highest"] == {"value": 3, "iteration": 1, "epoch": 1}
-    assert "means" not in drawn
 
 
 values = st.lists(st.floats(), min_size=10, max_size=100) | st.lists(st.floats(), min_size=1)
@@ -152,19 +132,6 @@ def test_the_means_stand_for_every_row(numbers):
         assert sum(means["n"]) == len(numbers)
         total = sum(y * n for y, n in zip(means["y"], means["n"], strict=True))
         assert round(total) == sum(numbers)
-
-
-def test_a_gap_inside_a_group_is_kept_and_means_of_large_numbers_are_numbers():
-    drawn = curve_of(series_of([1.7e308, math.nan, *[1.7e308] * 30]), 8)
-    assert drawn["y"].count(None) == 1
-    assert set(drawn["means"]["y"]) == {1.7e308}
-
-
-def test_a_curve_of_nothing_but_nan_has_marks_within_bounds():
-    drawn = curve_of(series_of([math.nan] * 10_000))
-    assert drawn["odd"]["count"] == 10_000
-    assert len(drawn["odd"]["x"]) <= MOST_MARKS
-    assert drawn["last"]["value"] == "nan"
 
 
 def line(time, event, iteration=0, part="a", **more):
@@ -221,22 +188,12 @@ def test_nothing_tells_whether_a_process_of_another_machine_is_alive():
     ]
 
 
-def test_a_clock_that_was_set_back_changes_no_order():
-    records = [line(100, "started"), line(20, "resumed", 5, "b"), line(30, "running", 9, "b")]
-    assert [part.end for part in parts_of(records, is_alive=True)] == ["killed", "running"]
-
-
 def test_what_is_no_number_counts_as_0():
     records = [line(float("nan"), "started", float("inf")), line(1e999, "running", True)]
     [part] = parts_of(records, is_alive=False)
     clocks = ("time", "iteration")
     assert [line[clock] for line in (part.first, part.last) for clock in clocks] == [0, 0, 0, 0]
     assert pace(parts_of(records, is_alive=False)) == ([], [])
-
-
-def test_lines_of_two_writers_are_told_apart():
-    records = [line(0, "started"), line(1, "failed", 0, "b"), line(2, "completed", 8)]
-    assert [part.end for part in parts_of(records, is_alive=False)] == ["completed", "failed"]
 
 
 def test_the_pace_is_taken_over_a_second_at_least_and_follows_the_last_resume():
@@ -246,13 +203,6 @@ def test_the_pace_is_taken_over_a_second_at_least_and_follows_the_last_resume():
         *(line(10, "resumed", 40, "b"), line(11, "running", 50, "b"), line(12, "saving", 50, "b")),
     ]
     assert pace(parts_of(records, is_alive=False)) == ([40, 50], [20.0, 10.0])
-
-
-def test_lines_without_times_or_clocks_are_no_error():
-    records = [{"event": "started"}, {"event": "completed", "time": "late", "iteration": None}]
-    (part,) = parts_of(records, is_alive=True)
-    assert part.last["iteration"] == 0
-    assert pace([part]) == ([], [])
 
 
 def run_of(name="run", journal=(), **metrics):
@@ -309,17 +259,6 @@ def test_a_run_has_one_colour_in_all_charts_and_the_eleventh_is_dashed():
         for number in range(12)
         if number != 3
     ]
-
-
-def test_of_one_run_a_split_has_one_colour_in_all_charts():
-    run = run_of(**{"loss": [3.0], "val/loss": [4.0], "test/loss": [1.0], "test/f1": [1.0]})
-    drawn = charts_of(run.curves)
-    colours = {
-        trace["name"]: trace["meta"]["colour"]
-        for chart in drawn
-        for trace in chart_figure(chart, [run], splits(drawn))["data"]
-    }
-    assert colours == {"loss": "c0", "val/loss": "c1", "test/loss": "c2", "test/f1": "c2"}
 
 
 # Machado, Oliveira and Fernandes 2009: how colours look to people without one kind of cone.

@@ -43,12 +43,9 @@ def test_a_page_that_is_being_read_is_read_to_its_end_however_slowly(server, ask
     ("sent", "status"),
     [
         (b"GET /" + b"x" * 70_000 + b" HTTP/1.1\r\n\r\n", b" 414 "),
-        (b"GET / HTTP/1.1\r\nx: " + b"x" * 70_000 + b"\r\n\r\n", b" 431 "),
         (b"GET / HTTP/1.1\r\n" + b"x: 1\r\n" * 200 + b"\r\n", b" 431 "),
-        (b"GET\r\n\r\n", b"Bad request syntax"),
         (b"\x16\x03\x01\x02\x00\x01\xfc\r\n\r\n", b"Bad request syntax"),  # TLS
         (b"GET http://[ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b" 403 "),
-        (b"GET //[ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b" 403 "),
         (b"GET / HTTP/1.1\r\nHost: \xff\x00\r\nCookie: \xff=\x00\r\n\r\n", b" 403 "),
         (b"TRACE / HTTP/1.1\r\n\r\n", b" 501 "),
     ],

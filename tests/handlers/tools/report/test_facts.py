@@ -13,11 +13,11 @@ from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
 from camshaft.handlers.tools.report import write_report
 from camshaft.handlers.tools.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
-from camshaft.handlers.tools.report.facts.images import SHOWN, Picture, images_in, to_show
+from camshaft.handlers.tools.report.facts.metric_files import HistogramRow as Counted
+from camshaft.handlers.tools.report.facts.metric_files import MetricFiles
 from camshaft.handlers.tools.report.facts.parts import MOST_CLOCKS, clocks_of, parts_of, work_time
-from camshaft.handlers.tools.report.facts.rows import HistogramRow as Counted
-from camshaft.handlers.tools.report.facts.rows import MetricFiles
-from camshaft.handlers.tools.report.facts.run import RunDirectory
+from camshaft.handlers.tools.report.facts.pictures import SHOWN, Picture, images_in, to_show
+from camshaft.handlers.tools.report.facts.run_facts import RunDirectory
 
 
 def line(time, event, iteration, part="a", step=0, epoch=0):

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 from urllib.parse import unquote
 
 from ....files import budget, regular
 from .curves import spread
+from .exhibits import Exhibit
 
 HEAD = 33
 """Bytes of a PNG file before its second chunk."""
@@ -21,20 +22,6 @@ CAPTION = b"Description\0\0\0\0\0"
 LONGEST_CAPTION = 2000
 SHOWN = 12
 """Images of one name, spread over the run; the newest is always one of them."""
-
-
-class Shot(Protocol):
-    """What a page may show of one iteration: a picture, or an exhibit."""
-
-    @property
-    def iteration(self) -> int:
-        """When it was made."""
-        ...
-
-    @property
-    def size(self) -> int:
-        """In bytes or characters."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -73,6 +60,10 @@ class Picture:
         with suppress(OSError), regular(self.path) as file:
             return file.read(budget.LARGEST_IMAGES)
         return b""
+
+
+Shot = Picture | Exhibit
+"""What a page may show of one iteration."""
 
 
 class Images(dict[str, list[Picture]]):
@@ -121,10 +112,6 @@ def to_show(
     """What to show of many: of each name some iterations, the newest of all names before older.
 
     Runs that have a name in common show it at the same iterations, if they have those.
-
-    Args:
-        shots: What there is, by its name and the place of its run, in the order of iterations.
-        most: The bytes that all of them may have.
     """
     shown: dict[str, set[int]] = {}
     for (name, _), each in shots.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from ...files import budget, printable
@@ -80,10 +81,12 @@ def _cards(
         yield Card(name, kind, shown, total - sum(map(len, shown.values())))
 
 
-def media_figures(cards: Sequence[Card], runs: Sequence[RunFacts]) -> dict[str, Figure]:
+def media_figures(
+    cards: Mapping[str, Sequence[Card]], runs: Sequence[RunFacts]
+) -> dict[str, Figure]:
     """The figures of curves and confusion matrices by their keys."""
     found: dict[str, Figure] = {}
-    for card in cards:
+    for card in chain(*cards.values()):
         if card.kind == "curve" and card.shots:
             found[card.key()] = _curve_figure(card, runs)
         elif card.kind == "matrix":

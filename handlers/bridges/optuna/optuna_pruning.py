@@ -49,11 +49,7 @@ class OptunaPruning:
             )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Report by the trigger; raise when everything else is closed.
-
-        Raises:
-            ValueError: Rank 0 has no trial.
-        """
+        """Report by the trigger; raise when everything else is closed."""
         if self.trial is None and ranks.rank() == 0:
             raise ValueError("OptunaPruning(None): rank 0 needs the trial, and reports for all")
         engine.on(self.when)(self.report)
@@ -71,11 +67,7 @@ class OptunaPruning:
             state.stop(f"pruned by Optuna: {pruning.reason}")
 
     def prune(self, state: State[Any, Any]) -> None:
-        """End the trial of a run that was pruned.
-
-        Raises:
-            optuna.TrialPruned: The run was pruned.
-        """
+        """End the trial of a run that was pruned."""
         if (reason := state.recall(self, Pruning).reason) and state.error is None:
             raise _optuna().TrialPruned(reason)
 

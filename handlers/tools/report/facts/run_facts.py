@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import platform
 import time
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ....checkpoint import Claims, Finding, Findings, NoCheckpointError, look
 from ....files import budget
-from ....journal import JOURNAL, is_written, read_journal
+from ....journal import JOURNAL, is_written
+from ...checkpoints import Claims, Finding, Findings, NoCheckpointError, look
 from .curves import curve_of, heatmap_of
 from .exhibits import Exhibit
-from .images import Images, Picture, images_in
+from .metric_files import MetricFiles, Series
 from .notes import Notes, notes_in
-from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_of
-from .rows import MetricFiles, Series
+from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_in
+from .pictures import Images, Picture, images_in
 
 PACE = "iterations per second"
 DEEPEST = 20
@@ -121,12 +120,9 @@ class RunDirectory:
 
     def facts(self) -> RunFacts:
         """The facts in the run's directory."""
-        journal = self.directory / JOURNAL
-        records = read_journal(journal)
-        now, machine = time.time(), platform.node()
-        every = parts_of(records, is_alive=is_written(journal), now=now, machine=machine)
+        every, problem = parts_in(self.directory)
         parts = newest_run(every)
-        notes = [*self._rows.problems, records.problem, self._images.problem]
+        notes = [*self._rows.problems, problem, self._images.problem]
         if len(parts) > budget.MOST_SHOWN:
             notes.append(f"shown: the last {budget.MOST_SHOWN} of {len(parts)} parts of the run")
             parts = parts[-budget.MOST_SHOWN :]

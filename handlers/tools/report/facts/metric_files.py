@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .....engine.state import as_float
-from ....files import Thinned, budget, record_of, regular, whole_lines
+from ....files import budget, record_of, regular, whole_lines
 from ....journal import JOURNAL
 from .exhibits import Exhibit, TooLargeError, exhibit_of
+from .journal_lines import Thinned
 
 CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 HUGE = 1e307
@@ -45,13 +46,7 @@ class MetricFile:
     """A file of rows that grows: each look reads what is new; one that was cut is read anew."""
 
     def __init__(self, path: Path, names: set[str], notes: set[str]) -> None:
-        """Read nothing yet.
-
-        Args:
-            path: The file.
-            names: The metrics of all files, to which this one adds its own.
-            notes: Messages about omitted data, to which this one adds.
-        """
+        """Read nothing yet; `names` and `notes` are of all files, and this one adds to them."""
         self.path = path
         self._names, self._notes = names, notes
         self._begin(-1)

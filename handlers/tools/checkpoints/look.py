@@ -8,11 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...checkpoint.directory import NAME, Saved, checkpoints, names_in, problem_of, saved_at, scan
+from ...checkpoint.format import MANIFEST, BrokenCheckpoint, Keep, keep_of
 from ...files import budget
-from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
-from .catalogue import names_in, scan
-from .saved import NAME, Saved, saved_at
-from .verify import problem_of
 
 
 class NoCheckpointError(FileNotFoundError):
@@ -98,6 +96,16 @@ def is_checkpoint(path: Path) -> bool:
     return (path / MANIFEST).exists() or (
         path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
     )
+
+
+def saved_in(path: Path) -> Saved:
+    """The checkpoint at a path, or the newest good one of a directory."""
+    if is_checkpoint(path):
+        return saved_at(path)
+    look(path, thoroughly=False)  # raises if the directory holds no checkpoint
+    newest = checkpoints(path).latest()
+    assert newest is not None
+    return newest
 
 
 def look(path: Path, *, thoroughly: bool) -> Findings:
