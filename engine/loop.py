@@ -18,7 +18,7 @@ from .checks import (
     generators_of_run,
     script_functions,
 )
-from .data import Feed, PassEnd, warn_of_undealt
+from .data import Feed, warn_of_undealt
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -27,9 +27,9 @@ from .state import (
     OF_ITERATION,
     OF_START,
     Batch,
+    End,
     Output,
     State,
-    capture_generators,
     has_state,
     under_way,
 )
@@ -89,11 +89,11 @@ class Loop(Generic[Batch, Output]):
             modules.begin_training(state, is_loaded=True)
             if self._is_done():
                 self._find_generators()
-                feed.put_back(state.control.completed)
+                feed.restore(is_over=True)
                 feed.close()
             else:
                 self._run_epochs()
-                if not state.is_interrupted:
+                if state.end is not End.PAUSED:
                     self._complete()
                 self._commit()
         except BaseException as error:
@@ -122,20 +122,19 @@ class Loop(Generic[Batch, Output]):
                 self._recall_handlers()
             attach_checks(self.state, self.moments, self.process)
             self._find_generators()
-            feed.take_up()  # after STARTED, whose handlers may draw random numbers
+            feed.restore()  # after STARTED, whose handlers may draw random numbers
             if self.state.control.in_epoch:
                 self._go_on_inside()
             while not self._is_over():
                 self._run_epoch()
-            feed.put_back()
         except BaseException:
             with suppress(Exception):  # the generator state of a failed device cannot be read
-                self._leave()
+                self._store()
             raise
         else:
             # An evaluation can be resumed only if it was saved.
             if self.state.training or self.engine.has_handlers(Events.SAVING):
-                self._leave()
+                self._store()
         finally:
             feed.close()
 
@@ -144,12 +143,13 @@ class Loop(Generic[Batch, Output]):
         if not self.state.training:
             return
         functions = script_functions(self.process, self.moments.signals)
-        self.feed.named = generators_of_run(self.engine.objects, functions, self.feed.data)
+        found = generators_of_run(self.engine.objects, functions, self.feed.data)
+        self.feed.named.update(found)
 
-    def _leave(self) -> None:
+    def _store(self) -> None:
         """Store the generator states, also of generators that objects have made meanwhile."""
         self.feed.named |= modules.generators_in(self.engine.objects)
-        self.feed.leave()
+        self.feed.store()
 
     def _check_alike(self) -> None:
         """Compare the ranks first, since messages of ranks with different settings do not match."""
@@ -191,7 +191,7 @@ class Loop(Generic[Batch, Output]):
         """Announce the end, and store the generator states for a script that starts again."""
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training and not self.state.control.has_left:
-            self.state.control.completed = capture_generators(self.feed.data, self.feed.named)
+            self.state.control.completed = self.feed.source.capture()
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
@@ -199,19 +199,18 @@ class Loop(Generic[Batch, Output]):
         if not (control.in_epoch or self._begin_epoch()):
             self._commit()
             return
-        end = feed.end(self._iterate(feed.epoch()))
-        if end is PassEnd.EMPTY:  # the epoch has not begun
+        is_whole = feed.end_epoch(self._iterate(feed.epoch()))
+        if feed.is_used_up and not state.iteration_in_epoch:  # the epoch has not begun
             state.epoch -= 1
             control.in_epoch = control.epoch_stopped = False
             self._end_with_data()
             return
         state.step_under_way.close(state)
-        is_left = end is PassEnd.LEFT and not control.epoch_stopped
-        if is_left or state.is_interrupted:  # the resumed run completes this epoch
-            return
+        if state.end is End.PAUSED or not (is_whole or control.epoch_stopped):
+            return  # the resumed run completes this epoch
         stopped, control.epoch_stopped = control.epoch_stopped, False
         control.in_epoch = False
-        if end is PassEnd.FINAL:
+        if feed.is_used_up:
             self._end_with_data()
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
@@ -234,7 +233,7 @@ class Loop(Generic[Batch, Output]):
     def _end_with_data(self) -> None:
         """Stop for good, because the iterator is used up, unless the run is over already."""
         state = self.state
-        if state.stop_reason is not None or state.limit_reached is not None:
+        if state.end is not None:
             return
         limits = {
             name: getattr(state, name) for name in ("max_epochs", "max_iterations", "max_steps")
@@ -288,10 +287,10 @@ class Loop(Generic[Batch, Output]):
             self._meet(self.stops)
         if (meet := control.at_commit) is not None:
             control.at_commit = None
-            meet(state, self._leave)
+            meet(state, self._store)
         if control.saves:
             if self.feed.is_open:
-                self._leave()
+                self._store()
                 self.feed.warn_of_doubts(doubts_of_workers)
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
@@ -331,21 +330,22 @@ class Loop(Generic[Batch, Output]):
             )
 
     def _is_over(self) -> bool:
+        """True if the run has to end; the reason is a limit, if nothing else has ended it."""
         if (limit := self.state.limit_reached) is not None:
             self.state.stop(limit, resumable=True)
-        return self.state.stop_reason is not None
+        return self.state.end is not None
 
     def _is_done(self) -> bool:
         """True if nothing is left to do; a killed run may still need its COMPLETED."""
         state, control = self.state, self.state.control
-        if control.left or (state.stop_reason is None and state.limit_reached is None):
+        if control.left or state.end is None:
             control.completed = None  # the limits were raised
             return False
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),
             "give a higher limit to carry on"
-            if control.resumable
+            if state.end is End.LIMIT
             else "to train, start one in another directory",
         )
         # A limit may be lower than it was. The epoch under way counts: it began beyond the limit.

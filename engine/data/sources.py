@@ -17,10 +17,12 @@ from ..state import (
     Batch,
     Dealing,
     Position,
+    Rng,
     capture_generators,
     gives_batches,
     parts_inside,
     places_in,
+    restore_generators,
 )
 from .order import Order
 from .trail import END, Trail, of_list
@@ -49,6 +51,14 @@ class Source(Generic[Batch]):
 
     def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
         self.data: Any = data
+        self.given: Any = data
+        """What the run was given: the data, or what another library has made of it."""
+        self.named: dict[str, Any] = {}
+        """The random generators besides the global ones and the data's."""
+        self.is_once: bool = isinstance(data, Iterator) and not may_begin_again(data)
+        """True for an iterator that cannot begin again: epochs share its only pass."""
+        self.epoch_told: tuple[int, list[Any]] | None = None
+        """The pass that parts of the data were told of last, and the epochs that they then had."""
         self.order: Any = order or Order()
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
@@ -74,15 +84,12 @@ class Source(Generic[Batch]):
         """
         if type(self.data) in (list, tuple) and self.listed is None:
             self.listed = of_list(self.data)
-        return self.read_on(iterate(self.data), position, consumed)
+        return self.read_on(iterate(self.data), consumed)
 
-    def read_on(
-        self, batches: Iterator[Batch], position: Position, consumed: int
-    ) -> Iterator[Batch]:
+    def read_on(self, batches: Iterator[Batch], consumed: int) -> Iterator[Batch]:
         """The batches after the consumed ones, which are read and dropped."""
-        if position.read_from in (None, position.began) or consumed:
-            self.trail = Trail()
-        if self.trail is not None and self.listed is None:
+        self.trail = Trail()
+        if self.listed is None:
             batches = self.trail.follow(batches)
         found = sum(1 for _ in islice(batches, min(consumed, 1)))
         before = capture_generators() if consumed > 1 else None
@@ -121,6 +128,22 @@ class Source(Generic[Batch]):
     def settle(self, position: Position) -> None:
         """Between two passes, load the state of the data, if it has one."""
 
+    def capture(self) -> Rng:
+        """The states of the random generators: the global ones, the data's and the run's."""
+        return capture_generators(self.given, self.named)
+
+    def restore(self, rng: Rng) -> None:
+        """Put the random generators back into the states of `capture`."""
+        restore_generators(rng, self.given, self.named)
+
+    def tell(self, number: int) -> None:
+        """Tell parts of the data which pass begins, unless they were told and still know it."""
+        parts = parts_by_epoch(self.given)
+        if self.epoch_told != (number, [getattr(each, "epoch", None) for each in parts]):
+            for part in parts:
+                part.set_epoch(number - 1)
+            self.epoch_told = number, [getattr(each, "epoch", None) for each in parts]
+
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
         if self.seeds_workers or not has_persistent_workers(self.data):
@@ -157,7 +180,7 @@ class Stateful(Source[Batch]):
         """
         restarts = getattr(self.data, RESTARTS, None)
         if consumed:
-            self.data.load_state_dict(position.told)
+            self.data.load_state_dict(position.data_state)
             self.known = position.mark
             if restarts:
                 setattr(self.data, RESTARTS, False)  # the run was left in this pass, not behind it
@@ -169,7 +192,7 @@ class Stateful(Source[Batch]):
         self.is_sure: bool = self.known is not None
         first: list[Batch] = []
         if consumed and self.known != DRAWING and (self.known or self.is_loader):
-            first, self.held = [*islice(batches, 1)], position.told
+            first, self.held = [*islice(batches, 1)], position.data_state
         return chain.from_iterable(self._begun(first, batches))
 
     def _begun(self, first: list[Batch], batches: Iterator[Batch]) -> Iterator[Iterable[Batch]]:
@@ -197,7 +220,7 @@ class Stateful(Source[Batch]):
         Data that keep the state for their next iterator apply it now. If that finds no batch, the
         end of a pass is behind them.
         """
-        state, workers = position.told, getattr(self.data, "num_workers", 0)
+        state, workers = position.data_state, getattr(self.data, "num_workers", 0)
         is_other = workers != position.sizes.get("workers", workers)
         if state is None or (
             is_other and hasattr(getattr(self.data, "dataset", None), "__getitem__")
@@ -321,28 +344,6 @@ def may_begin_again(batches: object) -> bool:
     """True for an iterator of a class with an `__iter__` in Python, which may rewind it."""
     is_own = isinstance(getattr(type(batches), "__iter__", None), FunctionType)
     return is_own and isinstance(batches, Iterator)
-
-
-def read_again(data: object, position: Position, earlier: Position | None) -> int:
-    """Store where an iterator began; return how many of its batches this pass reads again.
-
-    In a resumed script, an iterator stands at its beginning, before the batches of all earlier
-    passes. In the process that has read from it, it stands where the next pass begins.
-    """
-    if not isinstance(data, Iterator):
-        return 0
-    position.source = data
-    if may_begin_again(data):
-        return 0
-    position.read_from = position.began
-    if earlier is None or earlier.read_from is None:
-        return 0
-    if earlier.source is None:  # read by another process: the script has made it anew
-        position.read_from = earlier.read_from
-        return position.began - earlier.read_from
-    if earlier.source is data:
-        position.read_from = earlier.read_from
-    return 0
 
 
 def length_of(data: object) -> int | None:

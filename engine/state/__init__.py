@@ -46,7 +46,8 @@ from .noted import (
     is_plain_tensor,
     is_users,
 )
-from .run_control import Dealing, Position, RunControl
+from .position import Dealing, Position
+from .run_control import End, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
@@ -60,6 +61,7 @@ __all__ = [
     "OF_START",
     "Batch",
     "Dealing",
+    "End",
     "Entry",
     "LatestMetrics",
     "Left",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...engine import State, ranks
-from ...engine.state import as_float
+from ...engine.state import End, as_float
 from .losses import warn_if_not_finite
 
 Mode = Literal["min", "max"]
@@ -61,8 +61,7 @@ def is_better(value: float, best: float | None, mode: Mode | None, by: float = 0
 
 def is_last_look(state: State[Any, Any]) -> bool:
     """True at the end of a run, when no later measurement can follow."""
-    stopped = state.stop_reason is not None and not state.control.resumable
-    return stopped or state.limit_reached is not None
+    return (state.end or End.PAUSED) > End.PAUSED
 
 
 @dataclass
