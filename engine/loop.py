@@ -331,9 +331,10 @@ class Loop(Generic[Batch, Output]):
 
     def _is_over(self) -> bool:
         """True if the run has to end; the reason is a limit, if nothing else has ended it."""
-        if (limit := self.state.limit_reached) is not None:
-            self.state.stop(limit, resumable=True)
-        return self.state.end is not None
+        state = self.state
+        if state.stop_reason is None and (limit := state.limit_reached) is not None:
+            state.stop(limit, resumable=True)
+        return state.stop_reason is not None
 
     def _is_done(self) -> bool:
         """True if nothing is left to do; a killed run may still need its COMPLETED."""

@@ -14,11 +14,13 @@ from ..state import Batch, Position, State, generators_of, seed_from, under_way
 from .in_step import InStep
 from .order import is_of_other_ranks
 from .passes import Pass, as_the_pass_began
-from .prepared import inside_prepared
 from .sources import Source, Stateful, shortest, warn_of_repeats
 from .trail import END
 
 logger: logging.Logger = logging.getLogger("camshaft")
+
+PREPARED = {"DataLoaderAdapter", "_FabricDataLoader"}
+"""The classes of loaders that accelerate and Lightning Fabric have prepared."""
 
 
 class Feed(Generic[Batch]):
@@ -299,8 +301,10 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
 
     With `each_once`, a rank that gets no sample of a short batch has one batch less.
     """
-    if (found := inside_prepared(data)) is not None:
-        loader, begin, move = found
+    if not PREPARED.isdisjoint(base.__name__ for base in type(data).__mro__):
+        from .prepared import inside_prepared
+
+        loader, begin, move = inside_prepared(data)
         source = source_of(loader, each_once)
         source.begin, source.move, source.given = begin, move, data
         return source

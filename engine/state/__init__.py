@@ -46,8 +46,7 @@ from .noted import (
     is_plain_tensor,
     is_users,
 )
-from .position import Dealing, Position
-from .run_control import End, RunControl
+from .run_control import Dealing, End, Position, RunControl
 from .state import Batch, Output, State, under_way
 
 __all__ = [
