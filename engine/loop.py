@@ -18,7 +18,7 @@ from .checks import (
     generators_of_run,
     script_functions,
 )
-from .data import Feed, warn_of_undealt
+from .data import Feed
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -164,6 +164,8 @@ class Loop(Generic[Batch, Output]):
             if check_same_on_ranks(
                 self.engine, self.moments.signals, self.process, self.state, **given
             ):
+                from .data.dataloader import warn_of_undealt
+
                 warn_of_undealt(feed.source.data)
         except ValueError as error:
             explain(error, "before the first batch", self.state)
@@ -240,7 +242,8 @@ class Loop(Generic[Batch, Output]):
         }
         logger.warning(
             "the data ended after %d epochs, %d iterations and %d steps, before %s: it is an "
-            "iterator, which cannot begin again. For more, pass what can (a DataLoader, a list)",
+            "iterator, which cannot begin again. For more, pass what can (a DataLoader, a list, an "
+            "object with __iter__)",
             *(state.epoch, state.iteration, state.step),
             " and ".join(f"{name}={most}" for name, most in limits.items() if most is not None),
         )

@@ -2,7 +2,7 @@
 
 from .feed import Feed, is_read, source_of
 from .in_step import ForwardAlong, InStep
-from .sources import parts_by_epoch, shortest, tell_epoch, warn_of_undealt
+from .sources import parts_by_epoch, shortest, tell_epoch
 
 __all__ = [
     "Feed",
@@ -13,5 +13,4 @@ __all__ = [
     "shortest",
     "source_of",
     "tell_epoch",
-    "warn_of_undealt",
 ]

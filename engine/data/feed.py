@@ -14,7 +14,7 @@ from ..state import Batch, Position, State, generators_of, seed_from, under_way
 from .in_step import InStep
 from .order import is_of_other_ranks
 from .passes import Pass, as_the_pass_began
-from .sources import Source, Stateful, shortest, warn_of_repeats
+from .sources import Source, shortest
 from .trail import END
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -114,7 +114,7 @@ class Feed(Generic[Batch]):
         from .dataloader import is_plain, undealt_samples
 
         data = self.source.data
-        is_like = is_plain(data) or isinstance(self.source, Stateful)  # as torchdata's loader is
+        is_like = is_plain(data) or self.source.has_state  # as torchdata's loader is
         return undealt_samples(data) if is_like else 0
 
     def restore(self, *, is_over: bool = False) -> None:
@@ -308,15 +308,16 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
         source = source_of(loader, each_once)
         source.begin, source.move, source.given = begin, move, data
         return source
-    if callable(getattr(data, "state_dict", None)) and callable(
-        getattr(data, "load_state_dict", None)
-    ):
-        warn_of_repeats(data)
-        return Stateful(data)
+    names = ("state_dict", "load_state_dict")
+    has_state = all(callable(getattr(data, name, None)) for name in names)
     if "torch.utils.data" in sys.modules:
-        from .dataloader import is_plain, source_of_loader
+        from .dataloader import is_plain, source_of_loader, warn_of_repeats
 
-        if is_plain(data):
+        if is_plain(data) and not has_state:
             return source_of_loader(data, each_once=each_once)
         warn_of_repeats(data)
+    if has_state:
+        from .stateful import Stateful
+
+        return Stateful(data)
     return Source(data)

@@ -11,7 +11,7 @@ from typing import Any, Generic, Self
 from ..state import Batch, Position, State, has_state, parts_inside, seed_from
 from .in_step import InStep
 from .order import go_on
-from .sources import Source, Stateful, rest_of
+from .sources import Source, rest_of
 from .trail import check_same_again, same_states
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -152,7 +152,7 @@ def as_the_pass_began(state: State[Any, Any]) -> AbstractContextManager[None]:
 def _objects_inside(source: Source[Any], state: State[Any, Any]) -> dict[str, Any]:
     """By name: the objects of the engine, with a state, from which the data draws."""
     engine = state.control.engine
-    if engine is None or not state.training or isinstance(source, Stateful):
+    if engine is None or not state.training or source.has_state:
         return {}
     named = {id(each): name for name, each in engine.objects.items() if has_state(each)}
     found = parts_inside(source.given, lambda thing: id(thing) in named)
