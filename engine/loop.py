@@ -30,6 +30,7 @@ from .state import (
     End,
     Output,
     State,
+    StepUnderWay,
     has_state,
     under_way,
 )
@@ -113,18 +114,21 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed
+        state, feed = self.state, self.feed
         try:
-            self.moments.announce(Events.STARTED, self.state)
-            if not self.state.control.has_left:
-                self.state.control.left.pop(OF_START, None)
-            if self.state.training:
+            self.moments.announce(Events.STARTED, state)
+            if not state.control.has_left:
+                state.control.left.pop(OF_START, None)
+            if state.training:
                 self._recall_handlers()
-            attach_checks(self.state, self.moments, self.process)
+            attach_checks(state, self.moments, self.process)
             self._find_generators()
             feed.restore()  # after STARTED, whose handlers may draw random numbers
-            if self.state.control.in_epoch:
-                self._go_on_inside()
+            if state.control.in_epoch:  # the epoch may need only its completion
+                if state.step == state.max_steps:
+                    state.stop("max_steps", resumable=True)
+                state.control.has_requests |= state.stop_reason is not None  # no batch
+                self._run_epoch()
             while not self._is_over():
                 self._run_epoch()
         except BaseException:
@@ -133,7 +137,7 @@ class Loop(Generic[Batch, Output]):
             raise
         else:
             # An evaluation can be resumed only if it was saved.
-            if self.state.training or self.engine.has_handlers(Events.SAVING):
+            if state.training or self.engine.has_handlers(Events.SAVING):
                 self._store()
         finally:
             feed.close()
@@ -178,16 +182,7 @@ class Loop(Generic[Batch, Output]):
         """
         for each in list(self.engine.handlers.values()):
             if has_state(each):
-                self.state.recall(each, partial(_itself, each))
-
-    def _go_on_inside(self) -> None:
-        """Continue the epoch in which the run was left; it may need only its completion."""
-        state = self.state
-        if state.step == state.max_steps:
-            state.stop("max_steps", resumable=True)
-        if state.stop_reason is not None:
-            state.control.has_requests = True  # so that no batch is read
-        self._run_epoch()
+                self.state.recall(each, lambda handler=each: handler)
 
     def _complete(self) -> None:
         """Announce the end, and store the generator states for a script that starts again."""
@@ -368,13 +363,9 @@ class Loop(Generic[Batch, Output]):
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
-        state.step_under_way.gradients = None
         state.memory.unsaved.clear()
         state.memory.names.clear()
-        state.step_under_way.windows.clear()
-        state.step_under_way.clocks.clear()
-        state.step_under_way.are_alike.clear()
-        state.step_under_way.seen_by = None
+        state.step_under_way = StepUnderWay(skipped_at=state.step_under_way.skipped_at)
         try:
             return errors
         finally:
@@ -382,10 +373,6 @@ class Loop(Generic[Batch, Output]):
 
 
 Result = TypeVar("Result")
-
-
-def _itself(handler: Result) -> Result:
-    return handler
 
 
 def _with_room(function: Callable[[], Result]) -> Result:

@@ -46,7 +46,7 @@ from .noted import (
     is_plain_tensor,
     is_users,
 )
-from .run_control import Dealing, End, Position, RunControl
+from .run_control import Dealing, End, Position, RunControl, StepUnderWay
 from .state import Batch, Output, State, under_way
 
 __all__ = [
@@ -71,6 +71,7 @@ __all__ = [
     "SettingsNoted",
     "Spot",
     "State",
+    "StepUnderWay",
     "as_float",
     "assign",
     "can_leave",
