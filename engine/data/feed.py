@@ -254,9 +254,10 @@ class Feed(Generic[Batch]):
         """The batches of the pass; with `repeats`, those of pass after pass that has any."""
         while (reading := self._pass) is not None:
             yield reading.batches
+            if not self.repeats or self.source.is_once:
+                return  # other ranks may have batches: an empty pass is refused on all together
             self._refuse_empty(reading.position)
-            is_empty = reading.position.began == self.state.iteration
-            if not self.repeats or self.source.is_once or is_empty:
+            if reading.position.began == self.state.iteration:
                 return
             reading.complete()
             self.begin_pass()
