@@ -129,7 +129,7 @@ class Source(Generic[Batch]):
     def tell(self, number: int) -> None:
         """Tell parts of the data which pass begins, unless they were told and still know it."""
         parts = parts_by_epoch(self.given)
-        if self.epoch_told != (number, [getattr(each, "epoch", None) for each in parts]):
+        if parts and self.epoch_told != (number, [getattr(each, "epoch", None) for each in parts]):
             for part in parts:
                 part.set_epoch(number - 1)
             self.epoch_told = number, [getattr(each, "epoch", None) for each in parts]

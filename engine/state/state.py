@@ -162,7 +162,7 @@ class State(Generic[Batch, Output]):
         """The name of the first limit that the run has reached, such as `"max_epochs"`."""
         counts = {
             "max_steps": self.step,  # reached inside an iteration, so before the others
-            "max_epochs": self.epoch - self.in_epoch,
+            "max_epochs": self.epoch - self.control.in_epoch,
             "max_iterations": self.iteration,
         }
         for limit, count in counts.items():

@@ -94,6 +94,13 @@ def test_a_position_without_a_place_that_was_left_has_none_afterwards():
     assert Position.of(Position(1, 0, capture_generators(), 5).state_dict()).rng_when_left is None
 
 
+def test_an_iterator_of_an_earlier_release_is_read_on_from_where_its_first_pass_began():
+    saved = Position(3, 8, capture_generators(), 5).state_dict() | {"read_from": 2}
+    again = Position.of(saved)
+    assert (again.began, again.is_once, again.state_dict()["read_from"]) == (2, True, 2)
+    assert not Position.of(saved | {"read_from": None}).is_once
+
+
 def test_an_iterator_is_saved_as_how_far_it_was_read():
     saved = Position(1, 5, capture_generators(), 5, iterator=iter("abc")).state_dict()
     assert set(saved) == {
