@@ -191,7 +191,7 @@ class Feed(Generic[Batch]):
 
     def begin_pass(self, number: int | None = None) -> Pass[Batch]:
         """Begin the pass with this number, by default the next one."""
-        self._pass = Pass.begin(self.source, self.state, self.in_step, number)
+        self._pass = Pass(self.source, self.state, self.in_step).begin(number)
         return self._pass
 
     def reopen_pass(self) -> Pass[Batch]:
@@ -199,7 +199,7 @@ class Feed(Generic[Batch]):
         position = self.position
         if position is not None and position.at_end and is_of_other_ranks(position, self.source):
             position.is_complete = True  # which of its samples the other ranks had is of no matter
-        self._pass = Pass.reopen(self.source, self.state, self.in_step)
+        self._pass = Pass(self.source, self.state, self.in_step).reopen()
         return self._pass
 
     def store(self) -> None:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self
 
 from ..state import Batch, Position, State, has_state, parts_inside, seed_from
@@ -17,33 +18,30 @@ from .trail import check_same_again, same_states
 logger: logging.Logger = logging.getLogger("camshaft")
 
 
+@dataclass(eq=False)
 class Pass(Generic[Batch]):
     """Once through the data: its position, for checkpoints, and the batches that are left."""
 
-    def __init__(
-        self, source: Source[Batch], state: State[Batch, Any], in_step: InStep, position: Position
-    ) -> None:
-        self.source = source
-        self.state = state
-        self.in_step = in_step
-        self.position = position
-        self.batches: Iterator[Batch] = iter(())
-        self.is_continued: bool = False
-        """True if another process has read the beginning."""
+    source: Source[Batch]
+    state: State[Batch, Any]
+    in_step: InStep
+    batches: Iterator[Batch] = field(default_factory=lambda: iter(()))
+    is_continued: bool = False
+    """True if another process has read the beginning."""
 
-    @classmethod
-    def begin(
-        cls,
-        source: Source[Batch],
-        state: State[Batch, Any],
-        in_step: InStep,
-        number: int | None = None,
-    ) -> Self:
-        """Begin a pass, the next one unless a number is given.
+    @property
+    def position(self) -> Position:
+        """The position of the run, which is in this pass."""
+        assert self.state.control.position is not None
+        return self.state.control.position
+
+    def begin(self, number: int | None = None) -> Self:
+        """Begin a pass, the next one unless a number is given; return it.
 
         Its order is drawn from the random generators as they are now.
         """
-        earlier, objects = state.control.position, _objects_inside(source, state)
+        source, state, earlier = self.source, self.state, self.state.control.position
+        objects = self._objects_inside()
         if number is None:
             number = 1 if earlier is None else earlier.number + 1
         if state.training:  # an evaluation may share its data set with the training around it
@@ -56,13 +54,11 @@ class Pass(Generic[Batch]):
         position.usual = None if earlier is None else earlier.usual
         if (noted := state.control.noted) is not None:
             noted.begin_pass()
-        begun = cls(source, state, in_step, position)
-        begun._open(0)
-        return begun
+        self._open(0)
+        return self
 
-    @classmethod
-    def reopen(cls, source: Source[Batch], state: State[Batch, Any], in_step: InStep) -> Self:
-        """Go on with the pass of the position: its order is drawn once more.
+    def reopen(self) -> Self:
+        """Go on with the pass of the position, whose order is drawn once more; return it.
 
         For this, the random generators, the objects of the engine that are inside the data, and
         the data's own settings are for a while as they were when the pass began.
@@ -70,14 +66,12 @@ class Pass(Generic[Batch]):
         Raises:
             ValueError: The data, or the ranks, are others than a pass can go on with.
         """
-        position = state.control.position
-        assert position is not None
-        reopened = cls(source, state, in_step, position)
+        source, state, position = self.source, self.state, self.position
         if position.is_complete:
-            return reopened
+            return self
         if position.iterator is source.given:  # it stands where this process has left it
-            reopened.batches = rest_of(source.given)
-            return reopened
+            self.batches = rest_of(source.given)
+            return self
         consumed = state.iteration - position.began
         if state.training:
             source.tell(position.number)
@@ -85,8 +79,7 @@ class Pass(Generic[Batch]):
             go_on(position, source, consumed, state.epoch)
         now = source.capture()
         source.restore(position.rng)
-        objects = _objects_inside(source, state)
-        objects = {name: each for name, each in objects.items() if name in position.parts}
+        objects = {n: each for n, each in self._objects_inside().items() if n in position.parts}
         left = {name: deepcopy(each.state_dict()) for name, each in objects.items()}
         for name, each in objects.items():
             each.load_state_dict(deepcopy(position.parts[name]))
@@ -96,13 +89,13 @@ class Pass(Generic[Batch]):
         if position.iterator is not None:  # another iterator, of which no checksum is known
             position.mark = None
         with as_the_pass_began(state):
-            reopened._open(consumed)
-        reopened.is_continued = True
+            self._open(consumed)
+        self.is_continued = True
         for name, each in objects.items():  # else drawing has brought it to where it was
             if not same_states(each.state_dict(), left[name]):
                 each.load_state_dict(left[name])
         source.restore(now)
-        return reopened
+        return self
 
     def complete(self) -> None:
         """Note that no batch of this pass follows; warn if it went on with another length."""
@@ -142,21 +135,20 @@ class Pass(Generic[Batch]):
             batches = _weighted(batches, shares, consumed + 1, state)
         self.batches = batches
 
+    def _objects_inside(self) -> dict[str, Any]:
+        """By name: the objects of the engine, with a state, from which the data draws."""
+        engine, source = self.state.control.engine, self.source
+        if engine is None or not self.state.training or source.has_state:
+            return {}
+        named = {id(each): name for name, each in engine.objects.items() if has_state(each)}
+        found = parts_inside(source.given, lambda thing: id(thing) in named)
+        return {named[id(each)]: each for each in found}
+
 
 def as_the_pass_began(state: State[Any, Any]) -> AbstractContextManager[None]:
     """Within a `with` block, the data has the settings with which its current pass began."""
     noted = state.control.noted
     return nullcontext() if noted is None else noted.as_the_pass_began()
-
-
-def _objects_inside(source: Source[Any], state: State[Any, Any]) -> dict[str, Any]:
-    """By name: the objects of the engine, with a state, from which the data draws."""
-    engine = state.control.engine
-    if engine is None or not state.training or source.has_state:
-        return {}
-    named = {id(each): name for name, each in engine.objects.items() if has_state(each)}
-    found = parts_inside(source.given, lambda thing: id(thing) in named)
-    return {named[id(each)]: each for each in found}
 
 
 def _weighted(
