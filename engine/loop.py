@@ -182,7 +182,7 @@ class Loop(Generic[Batch, Output]):
         """
         for each in list(self.engine.handlers.values()):
             if has_state(each):
-                self.state.recall(each, lambda handler=each: handler)
+                self.state.recall(each, partial(_itself, each))
 
     def _complete(self) -> None:
         """Announce the end, and store the generator states for a script that starts again."""
@@ -373,6 +373,10 @@ class Loop(Generic[Batch, Output]):
 
 
 Result = TypeVar("Result")
+
+
+def _itself(handler: Result) -> Result:
+    return handler
 
 
 def _with_room(function: Callable[[], Result]) -> Result:

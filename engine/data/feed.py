@@ -153,7 +153,7 @@ class Feed(Generic[Batch]):
             self.begin_pass()
         elif self._pass is None:
             self.reopen_pass()
-        batches = chain.from_iterable(self._passes())
+        batches: Iterator[Batch] = chain.from_iterable(self._passes())
         if self._cut is not None:
             batches = islice(batches, self._cut - state.iteration_in_epoch)
         batches = self.in_step.batches(batches, state)

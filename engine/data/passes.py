@@ -67,10 +67,11 @@ class Pass(Generic[Batch]):
             ValueError: The data, or the ranks, are others than a pass can go on with.
         """
         source, state, position = self.source, self.state, self.position
-        if position.is_complete:
+        if position.is_complete and state.control.in_epoch:
             return self
+        position.is_complete = False  # the iterator of a script that has more data may give more
         if position.iterator is source.given:  # it stands where this process has left it
-            self.batches = rest_of(source.given)
+            self.batches = rest_of(source.data)
             return self
         consumed = state.iteration - position.began
         if state.training:
