@@ -167,13 +167,6 @@ def test_data_that_can_begin_again_does_so():
     assert (state.stop_reason, state.iteration) == ("max_epochs", 9)
 
 
-def test_who_stops_the_run_with_the_last_batch_is_the_reason():
-    engine, seen = recording()
-    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.stop("enough"))
-    state = engine.run(iter("abc"), max_epochs=3)
-    assert (state.stop_reason, seen[-1]) == ("enough", (Events.COMPLETED, 1))
-
-
 def train(directory, interrupt_at=None):
     """A run over a generator that ends after 7 batches, in windows of 2."""
     torch.manual_seed(1)
