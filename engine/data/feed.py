@@ -131,9 +131,10 @@ class Feed(Generic[Batch]):
             rng = None if position is None else position.rng_when_left
         if position is not None and position.number and self._pass is None:
             may_follow = not is_over and (state.control.in_epoch or state.end is None)
-            if may_follow and self._goes_on():
+            goes_on = may_follow and self._goes_on()
+            if goes_on:
                 self.reopen_pass()
-            else:
+            if not goes_on or position.is_complete:
                 if not may_follow and state.training:
                     source.tell(position.number)
                 # The script may pass other data, which keeps the state of its own generators.
