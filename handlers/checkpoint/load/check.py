@@ -273,6 +273,7 @@ def _of_run(run: Any, generators: bool) -> Iterator[str]:
     for name, count in {**run["counts"], "metrics": state.metrics.writes}.items():
         yield from _count(f"the count of {name}", count)
     yield from _kinds("stop_reason", "", run["stop_reason"])
+    yield from _kinds("resumable", True, run["resumable"])
     yield from _kinds("handlers", [], run["handlers"])
     yield from _kinds("settings", {}, run["settings"])
     if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
@@ -280,7 +281,7 @@ def _of_run(run: Any, generators: bool) -> Iterator[str]:
     kept = [state.control.completed]
     if (position := state.control.position) is not None:
         yield from _of_position(position, run["position"])
-        kept += [position.rng, position.left]
+        kept += [position.rng, position.rng_when_left]
     for rng in kept:
         if generators and rng is not None:
             yield from _of_generators(rng)
@@ -290,10 +291,10 @@ def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
     if (saved.keys() ^ position.state_dict().keys()) - {"mark", "usual", "parts"}:
         yield f"the position has {sorted(saved)}"
     for name in ("used_up", "at_end"):
-        if type(getattr(position, name)) is not bool:
+        if type(saved[name]) is not bool:
             yield f"position.{name} is neither true nor false"
     for name in ("read_from", "usual"):
-        if (count := getattr(position, name)) is not None:
+        if (count := saved.get(name)) is not None:
             yield from _count(f"position.{name}", count)
     if type(position.parts) is not dict or type(position.mark or "") is not str:
         yield "the position does not say what was consumed"

@@ -73,23 +73,36 @@ def test_a_seed_is_for_all_of_them():
 
 def test_a_position_goes_there_and_back_and_draws_the_same():
     position = Position(
-        3, 40, capture_generators(), 5, left=capture_generators(), sizes={"batches": 9}, told=[1]
+        3,
+        40,
+        capture_generators(),
+        5,
+        rng_when_left=capture_generators(),
+        sizes={"batches": 9},
+        data_state=[1],
     )
     expected = torch.rand(2)
     again = Position.of(position.state_dict())
     restore_generators(again.rng)
     assert torch.equal(torch.rand(2), expected)
     assert (again.number, again.began, again.seed) == (3, 40, 5)
-    assert (again.sizes, again.told) == ({"batches": 9}, [1])
-    assert again.left is not None
+    assert (again.sizes, again.data_state) == ({"batches": 9}, [1])
+    assert again.rng_when_left is not None
 
 
 def test_a_position_without_a_place_that_was_left_has_none_afterwards():
-    assert Position.of(Position(1, 0, capture_generators(), 5).state_dict()).left is None
+    assert Position.of(Position(1, 0, capture_generators(), 5).state_dict()).rng_when_left is None
+
+
+def test_an_iterator_of_an_earlier_release_is_read_on_from_where_its_first_pass_began():
+    saved = Position(3, 8, capture_generators(), 5).state_dict() | {"read_from": 2}
+    again = Position.of(saved)
+    assert (again.began, again.is_once, again.state_dict()["read_from"]) == (2, True, 2)
+    assert not Position.of(saved | {"read_from": None}).is_once
 
 
 def test_an_iterator_is_saved_as_how_far_it_was_read():
-    saved = Position(1, 5, capture_generators(), 5, source=iter("abc")).state_dict()
+    saved = Position(1, 5, capture_generators(), 5, iterator=iter("abc")).state_dict()
     assert set(saved) == {
         *("number", "began", "rng", "seed", "left"),
         *("sizes", "told", "used_up", "read_from", "dealing", "at_end"),
