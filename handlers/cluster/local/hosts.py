@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict
-from functools import partial
 from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from zlib import crc32
 
 from ....engine import ranks
@@ -20,9 +19,6 @@ from ...checkpoint.directory import checksums_of
 from ...checkpoint.format import PLAIN_NAME, Checksums, Manifest
 from ...checkpoint.save import Files, Team
 from ...files import beside, created, make_directory, regular, remove_path, synchronise, tree_of
-
-if TYPE_CHECKING:
-    from .logs import SentLogs
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -45,8 +41,6 @@ class Hosts(Team):
         """The first rank of each host."""
         self.members: list[int] = [0]
         """The ranks of this host."""
-        self.logs: SentLogs | None = None
-        """The logs, of which the next host has copies too if no directory is shared."""
         self._first_here = 0
         self._to: int | None = None
         self._from: list[int] = []
@@ -114,8 +108,6 @@ class Hosts(Team):
         try:
             found = super().report(temporary, written, failure)
         except BaseException:
-            if self.logs is not None:
-                self.logs.forget()  # the next host may lack a part
             if self.rank == 0:
                 self.tell(temporary, None, is_copied=False)
             raise
@@ -151,26 +143,17 @@ class Hosts(Team):
         """Send this rank's files while others' are received."""
         tag = crc32(temporary.name.encode()) >> 1  # what a failed save left behind is never read
         with ThreadPoolExecutor(1, "camshaft-copies") as pool:
-            sent = pool.submit(self._send, temporary, written, to, tag)
+            sent = pool.submit(send_files, temporary, written, to, tag)
             failures = []
             for source in self._from:
-                receive: list[Callable[[int, int], None]] = [partial(receive_files, temporary)]
-                if self.logs is not None and source == 0:
-                    receive.insert(0, self.logs.receive)
-                for each in receive:
-                    try:
-                        each(source, tag)
-                    except (OSError, ValueError) as error:
-                        failures.append(error)
+                try:
+                    receive_files(temporary, source, tag)
+                except (OSError, ValueError) as error:
+                    failures.append(error)
             sent.result()
         if failures:
             raise OSError(f"rank {self.rank} has no copy: {failures[0]}")
         synchronise(temporary)
-
-    def _send(self, temporary: Path, written: Files | None, to: int, tag: int) -> None:
-        if self.logs is not None and self.rank == 0:
-            self.logs.send(to, tag)
-        send_files(temporary, written, to, tag)
 
 
 def send_text(text: str, to: int, tag: int) -> None:

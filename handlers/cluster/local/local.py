@@ -14,7 +14,6 @@ from ...checkpoint.directory import Saved, commit, note_latest
 from ...checkpoint.format import Checksums, Keep, Manifest, latest
 from ...checkpoint.save import OnFailure, Recorder, check_arguments
 from .hosts import Hosts
-from .logs import FoundLog, SentLogs, bring_logs
 from .spread import ObjectStore, bring_to_each_host
 from .whole import held_in
 
@@ -113,12 +112,13 @@ class LocalRecorder(Recorder):
         return self.handler.keep | latest(2)
 
     def begin(self, *, is_wanted: bool, is_anew: bool) -> None:
-        """Bring the newest checkpoint to each host and the logs to rank 0; name the run."""
+        """Bring the newest checkpoint to each host; name the run."""
         run, starts, self._number, self.brought = bring_to_each_host(
             self.directory, self._team, self.store, is_wanted=is_wanted
         )
-        if self.brought is not None:
-            starts = max(starts, self._bring_logs(run))
+        with ranks.on_all_ranks("download the logs"):
+            if self.brought is not None and self.store is not None and self._team.rank == 0:
+                self.store.fetch_logs()
         self._name("" if is_anew else run, starts)
 
     def carry_on(self) -> None:
@@ -131,25 +131,8 @@ class LocalRecorder(Recorder):
         self._name(newest.run if newest else "", newest.start if newest else 0)
 
     def _name(self, run: str, starts: int) -> None:
-        """Note which run it is, which start of it, and whose logs rank 0 writes."""
-        run = run or str(ranks.from_first(uuid4().hex))
-        self.lineage: tuple[str, int] = (run, starts + 1)
-        self._team.logs = SentLogs(self.directory, run, starts + 1)
-        with ranks.on_all_ranks(f"write to {self.directory}"):
-            if self._team.rank == 0:
-                self._team.logs.mark()
-
-    def _bring_logs(self, run: str) -> int:
-        """Bring the logs to rank 0; the number of the start that wrote the latest."""
-        store, stored = self.store, dict[str, FoundLog]()
-        if store is not None and self._team.rank == 0:
-            start = max((each.start for each in store.manifests()), default=0)
-            stored = {n: FoundLog(start, size, -1) for n, size in store.logs().items()}
-        start, lacking = bring_logs(self.directory, self._team, run, stored)
-        with ranks.on_all_ranks("download the logs"):
-            if store is not None and self._team.rank == 0 and lacking:
-                store.fetch_logs(lacking)
-        return start
+        """Note which run it is, and which start of it."""
+        self.lineage: tuple[str, int] = (run or str(ranks.from_first(uuid4().hex)), starts + 1)
 
     def goes_on(self) -> Path | None:
         """The checkpoint that the run resumes from; the hosts copy it to the store."""

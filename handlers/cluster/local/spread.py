@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -44,12 +44,8 @@ class ObjectStore(Protocol):
         """On rank 0: the name of the run in the store."""
         ...
 
-    def logs(self) -> Mapping[str, int]:
-        """On rank 0: the logs in the store, with their sizes."""
-        ...
-
-    def fetch_logs(self, names: Sequence[str]) -> None:
-        """On rank 0: download logs to the directory, in the place of those that are there."""
+    def fetch_logs(self) -> None:
+        """On rank 0: download logs that the directory lacks, or has less of."""
         ...
 
     def fetch(self, manifest: Manifest, names: Sequence[str], folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from ...checkpoint import BrokenCheckpoint, Manifest, is_log
+from ...checkpoint import BrokenCheckpoint, Manifest
 from .copies import Copies
 from .fetching import (
     StoreError,
@@ -94,7 +94,7 @@ def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
 
 
 def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
-    """The manifests and logs in the store, for hosts that share no directory.
+    """The manifests in the store, for hosts that share no directory.
 
     Raises:
         FileExistsError: The run is a new one, and the store holds another.
@@ -105,9 +105,7 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
     run = join(store, directory, copies, is_new=is_new, is_named=False)
     if not is_new:
         refuse_broken(store, directory, copies)
-    logs = {n: size for n, size in copies.sizes.items() if is_log(n, settings["logs"])}
-    found = [each.to_json() for _, each in copies.in_order()]
-    return {"found": found, "logs": logs, "run": run}
+    return {"found": [each.to_json() for _, each in copies.in_order()], "run": run}
 
 
 def copies_in(store: Store, settings: dict[str, Any]) -> Copies:
@@ -132,7 +130,8 @@ class Copying:
 
     def __init__(self, store: Store, settings: dict[str, Any]) -> None:
         self._store, self._interval = store, settings["interval"]
-        where = store, Path(settings["directory"]), settings["logs"]
+        self._logs = settings["logs"]
+        where = store, Path(settings["directory"]), self._logs
         hosts = settings["hosts"]
         self._uploader = HostUploader.of(*where, Host(**hosts)) if hosts else Uploader(*where)
         self._go, self._finish = Event(), Event()
@@ -171,7 +170,7 @@ class Copying:
                 manifest = Manifest.of_json(order["manifest"])
                 fetch_files(self._store, manifest, order["names"], folder)
             else:
-                fetch_logs(self._store, folder, order["names"])
+                fetch_logs(self._store, folder, self._logs)
             tell(fetched=True)
         except Exception as error:
             tell(fetched=False, **said_of(error, self._store))

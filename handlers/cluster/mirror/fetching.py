@@ -6,7 +6,7 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -220,18 +220,15 @@ def refuse_broken(store: Store, directory: Path, copies: Copies) -> None:
     _tell_of_halves(store, copies.unfinished)
 
 
-def fetch_logs(store: Store, directory: Path, names: Sequence[str]) -> None:
-    """Download logs, in the place of those that are there.
+def fetch_logs(store: Store, directory: Path, logs: list[str]) -> None:
+    """Download logs that the directory lacks, or has less of.
 
     Raises:
         OSError: The disk has too little space, or the store cannot be read.
     """
-    sizes = store.sizes()
-    need_space(directory, sum(sizes.get(name, 0) for name in names))
-    for name in names:
-        make_directory_inside(directory, *name.split("/")[:-1])
-        refuse_odd(directory / name)
-    _get_logs(store, directory, names)
+    wanted = _logs_to_fetch(directory, logs, again(store, Store.sizes))
+    need_space(directory, sum(wanted.values()))
+    _get_logs(store, directory, wanted)
 
 
 def fetch_files(store: Store, manifest: Manifest, names: Iterable[str], folder: Path) -> None:

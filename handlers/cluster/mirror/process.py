@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -42,8 +42,6 @@ class Copier:
         self._settings: dict[str, Any] = {}
         self._found = list[str]()
         """The manifests in the store, for hosts that share no directory."""
-        self._logs: dict[str, Any] = {}
-        """The logs in the store, with their sizes."""
         self._run: str = ""
         self._orders = deque[dict[str, str]](maxlen=2)
         """The last orders to copy a checkpoint."""
@@ -94,17 +92,13 @@ class Copier:
         """The name of the run in the store."""
         return self._run
 
-    def logs(self) -> Mapping[str, int]:
-        """The logs in the store, with their sizes, as the run found it."""
-        return self._logs
-
-    def fetch_logs(self, names: Sequence[str]) -> None:
-        """Download logs to the directory, in the place of those that are there.
+    def fetch_logs(self) -> None:
+        """Download logs that the directory lacks, or has less of.
 
         Raises:
             OSError: The store cannot be read, or the disk is full.
         """
-        self._ask(fetch=self._settings["directory"], names=list(names))
+        self._ask(fetch=self._settings["directory"])
 
     def _ask(self, **order: Any) -> None:
         self._say(json.dumps(order))
@@ -202,7 +196,7 @@ class Copier:
                 self._end(0)
                 raise KINDS[answer["error"]](answer["text"])
             self._found = answer.get("found", [])
-            self._logs, self._run = answer.get("logs", {}), answer.get("run", "")
+            self._run = answer.get("run", "")
             bound = seconds if "asking" in answer else None
 
     def _end(self, seconds: float) -> None:
