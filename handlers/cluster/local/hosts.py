@@ -50,6 +50,11 @@ class Hosts(Team):
         """True for the first rank of a host."""
         return self.rank == self._first_here
 
+    @property
+    def number(self) -> int:
+        """The number of this host."""
+        return self.firsts.index(self._first_here)
+
     def meet(self) -> None:
         """Find out which ranks see the same directory: these are a host.
 
@@ -112,6 +117,16 @@ class Hosts(Team):
                 self.tell(temporary, None, is_copied=False)
             raise
         return {} if found is None and self.is_first_here else found
+
+    def all_say(self, temporary: Path, is_so: bool) -> bool:
+        """On rank 0: True if the first ranks of all hosts say so; the others call this, too."""
+        box = f"{temporary.name}/said"
+        if self.rank > 0:
+            ranks.leave(box, str(int(is_so)))
+            return False
+        others = len(self.firsts) - 1
+        said = ranks.collected(box, others, self._is_over) if others else []
+        return is_so and said == ["1"] * others
 
     def tell(self, temporary: Path, manifest: Manifest | None, *, is_copied: bool) -> None:
         """On rank 0: give the manifest to the first rank of each other host; None if it failed."""

@@ -142,7 +142,7 @@ class LocalRecorder(Recorder):
             if self._team.is_first_here:
                 self.go_on_from(self.brought.path)
                 if self.store is not None:
-                    self.store.copy(self.brought)
+                    self.store.upload(self.brought)
         return self.brought.path
 
     def close(self, state: State[Any, Any]) -> None:
@@ -152,7 +152,7 @@ class LocalRecorder(Recorder):
         finally:
             is_copied = state.error is None and self._team.is_first_here
             if is_copied and self.store is not None and self._newest is not None:
-                self.store.copy(self._newest)
+                self.store.upload(self._newest)
 
     @property
     def hosts(self) -> Hosts:
@@ -165,7 +165,7 @@ class LocalRecorder(Recorder):
 
     def _commit(self, temporary: Path, files: Mapping[str, Checksums], manifest: Manifest) -> Saved:
         team, store = self._team, self.store
-        is_copied = team.rank == 0 and store is not None and store.is_free()
+        is_copied = store is not None and team.all_say(temporary, store.is_free())
         if team.rank > 0:
             manifest, is_copied = team.hear(temporary)
             files = manifest.files
@@ -178,13 +178,11 @@ class LocalRecorder(Recorder):
         except BaseException:
             if team.rank == 0:
                 team.tell(temporary, None, is_copied=False)
-            elif is_copied and store is not None:
-                store.miss(manifest)
             raise
         note_latest(saved.path)
         if team.rank == 0:
             team.tell(temporary, saved.manifest, is_copied=is_copied)
         if is_copied and store is not None:
-            store.copy(saved)
+            store.upload(saved)
         self._newest = saved
         return saved

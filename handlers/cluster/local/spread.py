@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -37,7 +36,11 @@ class ObjectStore(Protocol):
     """What a `Mirror` does for hosts that share no directory; each first rank of a host has one."""
 
     def manifests(self) -> list[Manifest]:
-        """On rank 0: those of the whole checkpoints in the store, as the run found it."""
+        """On rank 0: those of the checkpoints in the store, as the run found it."""
+        ...
+
+    def has(self, manifest: Manifest) -> set[str]:
+        """On rank 0: the files of a checkpoint in the store."""
         ...
 
     def run(self) -> str:
@@ -48,8 +51,8 @@ class ObjectStore(Protocol):
         """On rank 0: download logs that the directory lacks, or has less of."""
         ...
 
-    def fetch(self, manifest: Manifest, names: Sequence[str], folder: Path) -> None:
-        """Download files of a checkpoint, and compare their checksums.
+    def give(self, manifest: Manifest, name: str, path: Path) -> None:
+        """Download a file of a checkpoint, and compare its checksum.
 
         Raises:
             BrokenCheckpoint: The store does not have what the manifest says.
@@ -58,15 +61,11 @@ class ObjectStore(Protocol):
         ...
 
     def is_free(self) -> bool:
-        """On rank 0: True if the next checkpoint is to be copied."""
+        """True if this host has copied all that it was given."""
         ...
 
-    def copy(self, saved: Saved) -> None:
+    def upload(self, saved: Saved) -> None:
         """Copy this host's files of a checkpoint, which stay there until then."""
-        ...
-
-    def miss(self, manifest: Manifest) -> None:
-        """Tell that this host lacks a checkpoint that the others copy."""
         ...
 
 
@@ -150,8 +149,9 @@ def _bring(
     texts += [stored[held].to_json()] if held in stored else []
     manifest = Manifest.of_json(next(t for each in ranks.gathered(texts) for t in each))
     missing = sorted({*manifest.files}.difference(*has))
-    if missing and (store is None or not ranks.from_first(held in stored)):
-        warn_of_part(held, manifest, missing)
+    in_store = store.has(manifest) if store is not None and ranks.rank() == 0 else set[str]()
+    if lost := sorted({*missing} - ranks.from_first(in_store)):
+        warn_of_part(held, manifest, lost)
         return None
     place = _unused_path(directory, manifest.iteration)
     temporary = directory / str(ranks.from_first(beside(place, "tmp").name))
@@ -200,8 +200,8 @@ def _fetch(
     broken = ""
     with ranks.on_all_ranks("read the store"):
         try:
-            if names and store is not None:
-                store.fetch(manifest, names, temporary)
+            for name in names if store is not None else ():
+                store.give(manifest, name, temporary / name)  # type: ignore[union-attr]
         except BrokenCheckpoint as error:
             broken = error.reason
             logger.warning(
