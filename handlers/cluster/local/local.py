@@ -13,9 +13,8 @@ from ....engine import EventEnum, Events, State, Trigger, ranks
 from ...checkpoint.directory import Saved, commit, note_latest
 from ...checkpoint.format import Checksums, Keep, Manifest, latest
 from ...checkpoint.save import OnFailure, Recorder, check_arguments
+from .bring import ObjectStore, bring_to_each_host, held_in
 from .hosts import Hosts
-from .spread import ObjectStore, bring_to_each_host
-from .whole import held_in
 
 if TYPE_CHECKING:
     from ...checkpoint import Checkpoint
@@ -92,7 +91,10 @@ class LocalRecorder(Recorder):
         self.store: ObjectStore | None = None
         """Where the hosts copy checkpoints to, each its own files."""
         self._number: int | None = None
-        """That of the last save, at first the largest that any host has; None for a `Local`."""
+        """The number of the newest checkpoint; before the first save, the largest on any host.
+
+        None for a `Local`.
+        """
         self.brought: Saved | None = None
         """The checkpoint that the run resumes from, whole on each host."""
 
@@ -150,6 +152,7 @@ class LocalRecorder(Recorder):
         try:
             super().close(state)
         finally:
+            self._team.close()
             is_copied = state.error is None and self._team.is_first_here
             if is_copied and self.store is not None and self._newest is not None:
                 self.store.upload(self._newest)
