@@ -7,14 +7,14 @@ and whoever is gone closes its connections, which the other one sees at once.
 from __future__ import annotations
 
 import json
-import os
 import socket
 import zlib
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from contextlib import ExitStack, closing, suppress
+from io import SEEK_END, BytesIO
 from pathlib import Path
 from threading import Condition, Thread
-from typing import Any
+from typing import IO
 
 from ..files import created, regular, synchronise
 
@@ -26,7 +26,7 @@ ALIVE = ((socket.TCP_KEEPIDLE, 10), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPC
 
 Key = tuple[str, int | str]
 """What is offered, such as the run, and which one, such as the iteration that it is of."""
-Parts = Mapping[str, bytes | bytearray | memoryview | Path]
+Parts = Mapping[str, bytes | Path]
 """Bytes by name, or the files that hold them."""
 
 
@@ -85,7 +85,8 @@ class Shelf:
             Thread(target=self._serve, args=[connection], daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, ValueError):  # the other one sees the connection close
+        # Whatever fails here, the other one sees the connection close.
+        with connection, suppress(OSError, ValueError, LookupError):
             connection.settimeout(self._timeout)
             kind, which, names = json.loads(_received_header(connection))
             connection.settimeout(None)
@@ -168,32 +169,18 @@ def _pieces_from(
 
 def _send(connection: socket.socket, parts: Parts) -> None:
     with ExitStack() as stack:
-        sources: list[tuple[str, int, Any]] = []
+        files = dict[str, IO[bytes]]()
         for name, part in parts.items():
-            if isinstance(part, Path):
-                file = stack.enter_context(regular(part))
-                sources.append((name, os.fstat(file.fileno()).st_size, file))
-            else:
-                sources.append((name, len(part), part))
-        header = json.dumps([[name, size] for name, size, _ in sources])
-        _send_header(connection, header.encode())
-        for _, size, source in sources:
-            crc = 0
-            for piece in _pieces_of(source, size):
+            is_file = isinstance(part, Path)
+            files[name] = stack.enter_context(regular(part)) if is_file else BytesIO(part)
+        header = [[name, file.seek(0, SEEK_END)] for name, file in files.items()]
+        _send_header(connection, json.dumps(header).encode())
+        for file in files.values():
+            crc, _ = 0, file.seek(0)
+            while piece := file.read(BLOCK):
                 connection.sendall(piece)
                 crc = zlib.crc32(piece, crc)
             connection.sendall(crc.to_bytes(4, "little"))
-
-
-def _pieces_of(source: Any, size: int) -> Iterator[bytes | memoryview]:
-    for begin in range(0, size, BLOCK):
-        length = min(BLOCK, size - begin)
-        piece = memoryview(source)[begin : begin + length] if not hasattr(source, "read") else (
-            source.read(length)
-        )  # fmt: skip
-        if len(piece) < length:
-            raise ValueError("the file has become shorter")
-        yield piece
 
 
 def _send_header(connection: socket.socket, content: bytes) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -127,7 +127,11 @@ class Disk:
 
     def give(self, manifest: Manifest, name: str, path: Path) -> None:
         """Give a file another name, or copy it to another disk."""
-        named_again(self.held[CheckpointId.of(manifest)].path / name, path)
+        named_again(self.path(manifest, name), path)
+
+    def path(self, manifest: Manifest, name: str) -> Path:
+        """Where a file is that this host has."""
+        return self.held[CheckpointId.of(manifest)].path / name
 
 
 def held_in(directory: Path) -> dict[CheckpointId, Saved]:
@@ -247,14 +251,8 @@ def _put_together(
     manifest: Manifest, parts: list[set[str]], disk: Disk, shared: Path, keep: Keep
 ) -> None:
     """The first rank that has a file brings it to the shared directory; rank 0 commits all."""
-    place = shared / f"iteration-{manifest.iteration:010d}"
-    temporary = shared / str(ranks.from_first(beside(place, "tmp").name))
-    givers = {name: rank for rank, names in reversed([*enumerate(parts)]) for name in names}
-    try:
-        with ranks.on_all_ranks(f"make room in {shared}"):
-            if ranks.rank() == 0:
-                need_space(shared, manifest.size)
-                temporary.mkdir()
+    place, givers = shared / f"iteration-{manifest.iteration:010d}", _givers(parts)
+    with _draft(place, manifest.size, makes=ranks.rank() == 0) as temporary:
         with ranks.on_all_ranks(f"bring a checkpoint to {shared}"):
             for name in manifest.files:
                 if givers[name] == ranks.rank():
@@ -265,10 +263,26 @@ def _put_together(
                 meant = replace(manifest, number=0, keep=repr(keep))
                 saved = commit(shared, temporary, manifest.files, meant)
                 logger.info("brought %s from the disks of the hosts", saved.path)
-    except BaseException:
-        if ranks.rank() == 0:
+
+
+@contextmanager
+def _draft(place: Path, size: int, *, makes: bool) -> Generator[Path, None, None]:
+    """A hidden folder whose name all ranks know; some of them make it, and remove what is left."""
+    temporary = place.with_name(str(ranks.from_first(beside(place, "tmp").name)))
+    try:
+        with ranks.on_all_ranks(f"make room in {place.parent}"):
+            if makes:
+                need_space(place.parent, size)
+                temporary.mkdir()
+        yield temporary
+    finally:
+        if makes:
             remove_path(temporary)
-        raise
+
+
+def _givers(parts: list[set[str]]) -> dict[str, int]:
+    """The first rank that has each file."""
+    return {name: rank for rank, names in reversed([*enumerate(parts)]) for name in names}
 
 
 class Brought(NamedTuple):
@@ -345,19 +359,14 @@ def _give_all(
         own = os.listdir(directory)
     taken = {name for names in ranks.gathered(own) for name in names}
     place = unused_path(directory, manifest.iteration, taken)  # all ranks read the same one
-    temporary = directory / str(ranks.from_first(beside(place, "tmp").name))
-    here, broken = parts[ranks.rank()], ""
-    givers = {name: rank for rank, names in reversed([*enumerate(parts)]) for name in names}
+    here, givers, broken = parts[ranks.rank()], _givers(parts), ""
     lacking = manifest.files.keys() - here if hosts.is_first_here else set[str]()
-    try:
-        with ranks.on_all_ranks(f"make room in {directory}"):
-            if hosts.is_first_here:
-                need_space(directory, sum(manifest.files[name].size for name in lacking))
-                temporary.mkdir()
-                for name in sorted(here):
-                    disk.give(manifest, name, temporary / name)
-                hosts.offer(temporary, here)
+    size = sum(manifest.files[name].size for name in lacking)
+    with _draft(place, size, makes=hosts.is_first_here) as temporary:
         with ranks.on_all_ranks(f"bring a checkpoint to {directory}"):
+            hosts.offer(temporary, {name: disk.path(manifest, name) for name in here})
+            for name in sorted(here):
+                disk.give(manifest, name, temporary / name)
             for source in sorted({givers[name] for name in lacking if name in givers}):
                 names = {name for name in lacking if givers.get(name) == source}
                 hosts.receive(temporary, source, {name: manifest.files[name] for name in names})
@@ -377,9 +386,6 @@ def _give_all(
                 synchronise(temporary)
                 commit(directory, temporary, manifest.files, manifest, place=place)
                 logger.info("brought %s to each host", place)
-    finally:
-        if hosts.is_first_here:
-            remove_path(temporary)
     return Saved(place, manifest)
 
 

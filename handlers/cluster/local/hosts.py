@@ -25,6 +25,10 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 SUMS = "checksums"
 """What says which files a rank has written, besides these."""
+SERVED = 2
+"""How often a rank asks another one for a save: for the checksums, and for the files."""
+GRACE = 4.0
+"""Seconds that a run which ends with an error waits for another host."""
 
 
 class Hosts(Team):
@@ -44,6 +48,8 @@ class Hosts(Team):
         """Where each rank offers its files."""
         self._from: list[int] = []
         """The ranks of the host before, whose files this rank copies."""
+        self._offered: Key | None = None
+        """This rank's files of the last save, unless it could not write them."""
 
     @property
     def is_first_here(self) -> bool:
@@ -103,8 +109,10 @@ class Hosts(Team):
         return float(ranks.default_store().timeout.total_seconds())
 
     def close(self) -> None:
-        """Offer nothing any more."""
+        """Offer nothing any more, once the next host has copied the last save."""
         if self._shelf is not None:
+            if self._offered:  # after an error, ranks do not wait for one another
+                self._shelf.await_served(self._offered, SERVED, GRACE)
             self._shelf.close()
             self._shelf = None
 
@@ -118,6 +126,7 @@ class Hosts(Team):
             `hear` of them; None on other ranks.
         """
         if self._shelf is not None:
+            self._offered = None if written is None else _key(temporary)
             self._shelf.offer(_key(temporary), partial(_written, temporary, written))
             try:
                 for source in self._from:
@@ -135,10 +144,9 @@ class Hosts(Team):
             raise
         return {} if found is None and self.is_first_here else found
 
-    def offer(self, folder: Path, names: Collection[str]) -> None:
-        """Let other hosts copy files of a folder whose name they know."""
+    def offer(self, folder: Path, files: Mapping[str, Path]) -> None:
+        """Let other hosts copy files to folders of this name."""
         if self._shelf is not None:
-            files = {name: folder / name for name in names}
             self._shelf.offer(_key(folder), lambda: files)
 
     def receive(self, folder: Path, source: int, files: Files | None = None) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import LOGS, Checkpoint
 from ...journal import Journal
+from .hosts import Host
 from .process import StoreProcess
 from .store import check_address, local_path, protocol_of, shown
 
@@ -111,8 +112,7 @@ class Mirror:
         is_here, hosts = ranks.rank() == 0, None
         if saves.has_own_disks:
             found = saves.copy_to(state, process)
-            hosts = {"number": found.number, "count": len(found.firsts)}
-            hosts |= {"here": found.members, "ranks": found.size}
+            hosts = asdict(Host(found.number, len(found.firsts), found.members, found.size))
             is_here = found.is_first_here
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
             if is_here:

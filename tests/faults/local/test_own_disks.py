@@ -58,7 +58,8 @@ def is_same(processes, tmp_path):
             path = tmp_path / "run.rank-0.json"
             found, whole = json.loads(path.read_text()), outcome(alone, 0)["rows"].splitlines()
             rows = found["rows"].splitlines()
-            assert rows[-1] == whole[-1] and {*rows} <= {*whole}
+            assert rows[-1] == whole[-1]
+            assert {*rows} <= {*whole}
             path.write_text(json.dumps(found | {"rows": outcome(alone, 0)["rows"]}))
         return all(same(directory, alone, rank) for rank in range(count))
 
@@ -93,7 +94,9 @@ def test_each_host_copies_its_own_files_and_only_those(start, is_same, tmp_path)
     assert here[1] == {"rank-00001.json", "rank-00001.safetensors", "manifest.json"}
     assert here[0] ^ here[1] == {*parts[0].manifest.files}
     assert names(tmp_path / "store") == {"RUN", "rows.jsonl", "host-0", "host-1"}
-    assert fetch(f"file:{tmp_path}/store", tmp_path / "here") == next((tmp_path / "here").glob("i*"))
+    assert fetch(f"file:{tmp_path}/store", tmp_path / "here") == next(
+        (tmp_path / "here").glob("i*")
+    )
     assert checkpoints(tmp_path / "here").latest().manifest.iteration == 12
     assert all("holds all of the run" in each.stderr for each in results)
     for host in (0, 1):

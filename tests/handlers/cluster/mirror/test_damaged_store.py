@@ -11,8 +11,8 @@ from camshaft import Events
 from camshaft.handlers import JSONLines, fetch
 from camshaft.handlers.checkpoint import checkpoints, latest
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.cluster.mirror.listing import StoreListing
 from camshaft.handlers.cluster.mirror.fetching import StoreError
+from camshaft.handlers.cluster.mirror.listing import StoreListing
 from camshaft.handlers.cluster.mirror.store import Store
 
 from .conftest import content_of, copy_all, engine_of, save

@@ -1,4 +1,4 @@
-"""Hosts that share no directory copy their parts, each to a prefix of its own; readers join them."""
+"""Hosts that share no directory copy parts, each to a prefix of its own; readers join them."""
 
 from contextlib import suppress
 from itertools import count
