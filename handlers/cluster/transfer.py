@@ -171,8 +171,10 @@ def _send(connection: socket.socket, parts: Parts) -> None:
     with ExitStack() as stack:
         files = dict[str, IO[bytes]]()
         for name, part in parts.items():
-            is_file = isinstance(part, Path)
-            files[name] = stack.enter_context(regular(part)) if is_file else BytesIO(part)
+            if isinstance(part, Path):
+                files[name] = stack.enter_context(regular(part))
+            else:
+                files[name] = BytesIO(part)
         header = [[name, file.seek(0, SEEK_END)] for name, file in files.items()]
         _send_header(connection, json.dumps(header).encode())
         for file in files.values():

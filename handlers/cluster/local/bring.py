@@ -93,10 +93,6 @@ class ObjectStore(Holder, Protocol):
         """On rank 0: the name of the run in the store."""
         ...
 
-    def fetch_logs(self) -> None:
-        """On rank 0: download logs that the directory lacks, or has less of."""
-        ...
-
     def is_free(self) -> bool:
         """True if this host has copied all that it was given."""
         ...

@@ -118,9 +118,6 @@ class LocalRecorder(Recorder):
         run, starts, self._number, self.brought = bring_to_each_host(
             self.directory, self._team, self.store, is_wanted=is_wanted
         )
-        with ranks.on_all_ranks("download the logs"):
-            if self.brought is not None and self.store is not None and self._team.rank == 0:
-                self.store.fetch_logs()
         self._name("" if is_anew else run, starts)
 
     def carry_on(self) -> None:

@@ -94,7 +94,7 @@ def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
 
 
 def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
-    """The manifests in the store, for hosts that share no directory.
+    """The manifests in the store, for hosts that share no directory; the logs come to the first.
 
     Raises:
         FileExistsError: The run is a new one, and the store holds another.
@@ -104,7 +104,9 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
     directory, is_new = Path(settings["directory"]), not settings["resume"]
     run = join(store, directory, listing, is_new=is_new, needs_run_file=False)
     if not is_new:
-        refuse_broken(store, directory, listing)
+        refuse_broken(listing, directory)
+        if listing.manifests:
+            fetch_logs(listing, directory, settings["logs"])
     found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
     return {"found": found, "run": run}
 
@@ -131,12 +133,11 @@ class CopyLoop:
 
     def __init__(self, store: Store, settings: dict[str, Any]) -> None:
         self._store, self._interval = store, settings["interval"]
-        self._logs = settings["logs"]
         self._listing: StoreListing | None = None
         """What the store held at the start, for a run that fetches files from there."""
         host = settings["hosts"] and Host(**settings["hosts"])
         outbox = settings["outbox"] and Path(settings["outbox"])
-        where = store, Path(settings["directory"]), self._logs
+        where = store, Path(settings["directory"]), settings["logs"]
         self._uploader = Uploader(*where, host, outbox)
         self._go, self._finish = Event(), Event()
         self._failures = int(settings["failing"])
@@ -164,16 +165,12 @@ class CopyLoop:
         os._exit(1)
 
     def _fetch(self, order: dict[str, Any]) -> None:
-        """Fetch a file of a checkpoint, or the logs, before the run begins."""
-        path = Path(order["fetch"])
+        """Fetch a file of a checkpoint before the run begins."""
         try:
-            if "manifest" in order:
-                if self._listing is None:
-                    self._listing = again(self._store, StoreListing)
-                manifest = Manifest.of_json(order["manifest"])
-                fetch_file(self._listing, manifest, order["name"], path)
-            else:
-                fetch_logs(self._store, path, self._logs)
+            if self._listing is None:
+                self._listing = again(self._store, StoreListing)
+            manifest = Manifest.of_json(order["manifest"])
+            fetch_file(self._listing, manifest, order["name"], Path(order["fetch"]))
             tell(fetched=True)
         except Exception as error:
             tell(fetched=False, **said_of(error, self._store))

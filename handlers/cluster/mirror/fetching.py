@@ -191,10 +191,7 @@ def _fetch_newest(
             broken[name] = error.reason
     if not here and found is None:
         _refuse(store, broken)
-    for place, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
-        if _iteration(place) >= reached:
-            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
-    _tell_of_halves(store, [each for each in listing.unfinished if _iteration(each) > reached])
+    _warn_of_broken(listing, broken, reached)
     return found
 
 
@@ -209,30 +206,35 @@ def _refuse(store: Store, broken: Mapping[str, str]) -> None:
         )
 
 
-def refuse_broken(store: Store, directory: Path, listing: StoreListing) -> None:
+def refuse_broken(listing: StoreListing, directory: Path) -> None:
     """Warn of broken and unfinished copies.
 
     Raises:
         ValueError: All are broken, and the directory holds no checkpoint.
     """
     if not listing.manifests and not checkpoints(directory):
-        _refuse(store, listing.broken)
-    newest = max((each.number for each in listing.values()), default=-1)
-    for name, reason in sorted(listing.broken.items(), reverse=True)[:SHOWN]:
-        if name not in listing.manifests or listing.manifests[name].number > newest:
+        _refuse(listing.store, listing.broken)
+    reached = max((each.iteration for each in listing.values()), default=-1)
+    _warn_of_broken(listing, listing.broken, reached)
+
+
+def _warn_of_broken(listing: StoreListing, broken: Mapping[str, str], reached: int) -> None:
+    store = listing.store
+    for name, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
+        if _iteration(name) >= reached:
             logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, name, reason)
-    _tell_of_halves(store, listing.unfinished)
+    _tell_of_halves(store, [each for each in listing.unfinished if _iteration(each) > reached])
 
 
-def fetch_logs(store: Store, directory: Path, logs: list[str]) -> None:
+def fetch_logs(listing: StoreListing, directory: Path, logs: list[str]) -> None:
     """Download logs that the directory lacks, or has less of.
 
     Raises:
         OSError: The disk has too little space, or the store cannot be read.
     """
-    wanted = _logs_to_fetch(directory, logs, again(store, Store.sizes))
+    wanted = _logs_to_fetch(directory, logs, listing.sizes)
     need_space(directory, sum(wanted.values()))
-    _get_logs(store, directory, wanted)
+    _get_logs(listing.store, directory, wanted)
 
 
 def fetch_file(listing: StoreListing, manifest: Manifest, name: str, path: Path) -> None:

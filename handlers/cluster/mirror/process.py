@@ -84,27 +84,16 @@ class StoreProcess:
             BrokenCheckpoint: The store does not have what the manifest says.
             OSError: The store cannot be read.
         """
-        self._ask(fetch=str(path), name=name, manifest=manifest.to_json())
-
-    def run(self) -> str:
-        """The name of the run in the store."""
-        return self._run
-
-    def fetch_logs(self) -> None:
-        """Download logs that the directory lacks, or has less of.
-
-        Raises:
-            OSError: The store cannot be read, or the disk is full.
-        """
-        self._ask(fetch=self._settings["directory"])
-
-    def _ask(self, **order: Any) -> None:
-        self._say(json.dumps(order))
+        self._say(json.dumps({"fetch": str(path), "name": name, "manifest": manifest.to_json()}))
         answer: dict[str, Any] = {}
         while not answer.keys() & {"fetched", "error"}:  # the first one may be that it is ready
             answer = self._answers.get()
         if not answer.get("fetched"):
             raise KINDS[answer["error"]](answer["text"])
+
+    def run(self) -> str:
+        """The name of the run in the store."""
+        return self._run
 
     def is_free(self) -> bool:
         """True if this host has copied all, so that the next checkpoint may be copied."""
