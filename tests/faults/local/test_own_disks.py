@@ -234,7 +234,9 @@ def test_a_damaged_copy_is_passed_over_for_one_that_is_whole(start, is_same, tmp
 @pytest.mark.slow
 def test_a_process_that_copies_may_be_killed_on_any_host(start_ranks, is_same, tmp_path):
     with ExitStack() as stack:
-        ranks = [stack.enter_context(each) for each in start_ranks("--delay=0.4")]
+        ranks = [stack.enter_context(each) for each in start_ranks("--delay=0.8")]
+        while not stored(tmp_path) and ranks[0].poll() is None:
+            time.sleep(0.1)
         for each in (*ranks, *reversed(ranks)):
             time.sleep(1)
             for child in psutil.Process(each.pid).children():
