@@ -27,7 +27,8 @@ DRAFT = "manifest.draft"
 """A manifest whose files are not all there, because they are being copied or removed."""
 RUN = "RUN"
 """Holds the name of the run, in the store and in its directory."""
-PREFIX = re.compile(r"(host-\d+/)?", re.ASCII)
+FILE = re.compile(rf"(?P<prefix>(host-\d+/)?)(?P<name>{NAME.pattern})/(?P<file>[^/]+)", re.ASCII)
+"""The name of a file of a checkpoint."""
 
 
 def store_name_of(manifest: Manifest) -> str:
@@ -69,10 +70,8 @@ class StoreListing(dict[str, Manifest]):
             each.clear()
         self.objects, self.manifests, self.unfinished = {}, {}, []
         folders = dict[str, dict[str, set[str]]]()
-        for folder, file in (path.rpartition("/")[::2] for path in sorted(self.sizes)):
-            prefix, name = _parts_of(folder)
-            if NAME.fullmatch(name) and PREFIX.fullmatch(prefix):
-                folders.setdefault(name, {}).setdefault(prefix, set()).add(file)
+        for prefix, name, file in self._files():
+            folders.setdefault(name, {}).setdefault(prefix, set()).add(file)
         for name, files in folders.items():
             self._meet(name, files, known.get(name))
         self._find_unfinished()
@@ -120,7 +119,7 @@ class StoreListing(dict[str, Manifest]):
         """Of checkpoints that are not whole, hosts may not have copied all of the newest yet."""
         newest = max((each.number for each in self.values()), default=-1)
         halves = sorted((m.number, n) for n, m in self.manifests.items() if n not in self)
-        of_hosts = {_parts_of(folder)[1] for folder in self.parts if "/" in folder}
+        of_hosts = {folder.rpartition("/")[2] for folder in self.parts if "/" in folder}
         for number, name in halves:
             if (number, name) == halves[-1] and number > newest and name in of_hosts:
                 self.unfinished.append(name)
@@ -143,7 +142,7 @@ class StoreListing(dict[str, Manifest]):
         self.store.put_small(f"{folder}/{DRAFT}", manifest.to_json().encode())
         self.store.remove(name)
         self.parts.pop(folder, None)
-        self.pop(_parts_of(folder)[1], None)
+        self.pop(folder.rpartition("/")[2], None)
         for file in manifest.files:
             self.store.remove(f"{folder}/{file}")
         self.store.remove(name)  # a write by a killed process may arrive late
@@ -155,20 +154,21 @@ class StoreListing(dict[str, Manifest]):
 
         A draft lists the files that are Camshaft's; other files stay.
         """
-        for folder in filter(is_own, self._drafts()):
-            name = f"{folder}/{DRAFT}"
+        for prefix, name, file in self._files():
+            folder = f"{prefix}{name}"
+            if file != DRAFT or not is_own(folder):
+                continue
             if folder in self.parts:
-                self.store.remove(name)
+                self.store.remove(f"{folder}/{DRAFT}")
             else:
                 with suppress(ValueError):  # a damaged draft still marks an unfinished copy
-                    if draft := self._manifest(name):
+                    if draft := self._manifest(f"{folder}/{DRAFT}"):
                         self.drop(folder, draft)
 
-    def _drafts(self) -> Iterator[str]:
-        for folder, file in [path.rpartition("/")[::2] for path in self.sizes]:
-            prefix, name = _parts_of(folder)
-            if file == DRAFT and NAME.fullmatch(name) and PREFIX.fullmatch(prefix):
-                yield folder
+    def _files(self) -> Iterator[tuple[str, str, str]]:
+        """The prefix, the name of the checkpoint and that of the file, of all files of these."""
+        for found in filter(None, map(FILE.fullmatch, sorted(self.sizes))):
+            yield found["prefix"], found["name"], found["file"]
 
     def _manifest(self, name: str) -> Manifest | None:
         """The manifest in a manifest file or in a draft; None if there is no such object.
@@ -178,9 +178,3 @@ class StoreListing(dict[str, Manifest]):
         """
         content = self.store.read_small(name, budget.LARGEST_MANIFEST)
         return None if content is None else Manifest.of_json(content)
-
-
-def _parts_of(folder: str) -> tuple[str, str]:
-    """The prefix of a folder, which is empty or ends with `/`, and the name of its checkpoint."""
-    prefix, slash, name = folder.rpartition("/")
-    return prefix + slash, name
