@@ -159,7 +159,7 @@ class Search:
         Else None, with a warning.
         """
         own = self._known.get(wanted)
-        texts = ranks.gathered(own and own.to_json())
+        texts = ranks.gathered(own.to_json() if own else "")
         manifest = Manifest.of_json(next(filter(None, texts)))
         parts = ranks.gathered([sorted(each.has(manifest)) for each in self._holders])
         missing = sorted(manifest.files.keys() - {n for of in parts for some in of for n in some})
@@ -233,8 +233,9 @@ def bring_newest(
             )
     with ranks.on_all_ranks(f"empty {directory}"):
         if hosts.is_first_here:
-            for each in tried if newest is not None and is_wanted else ():
-                if each in disk.held and each.age <= newest.age:
+            for each in tried:
+                is_old = newest is not None and each.age <= newest.age
+                if is_wanted and is_old and each in disk.held:
                     drop(disk.held[each])
             if place := set_aside(directory):
                 logger.warning(
