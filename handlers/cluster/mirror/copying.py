@@ -28,8 +28,8 @@ from .fetching import (
     refuse_broken,
     take_over,
 )
-from .hosts import Host
 from .listing import StoreListing
+from .parts import Host
 from .store import Store, shown
 from .uploader import Uploader
 

@@ -12,7 +12,7 @@ from typing import Any
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import LOGS, Checkpoint
 from ...journal import Journal
-from .hosts import Host
+from .parts import Host
 from .process import StoreProcess
 from .store import check_address, local_path, protocol_of, shown
 

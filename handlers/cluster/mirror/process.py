@@ -17,7 +17,7 @@ from ...checkpoint import Manifest, Saved, checkpoints
 from ...files import remove_path
 from .copying import ERRORS, FAILS
 from .fetching import StoreError
-from .hosts import Host, Outbox
+from .parts import Host, Outbox
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

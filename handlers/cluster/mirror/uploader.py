@@ -22,8 +22,8 @@ from ...checkpoint import (
 )
 from ...files import regular, remove_path
 from .fetching import join
-from .hosts import Host
 from .listing import DRAFT, RUN, StoreListing, store_name_of
+from .parts import Host
 from .store import DRAFT as FILE_DRAFT
 from .store import DamagedError, Store
 

@@ -15,8 +15,8 @@ from camshaft.handlers.checkpoint import LOGS, latest
 from camshaft.handlers.checkpoint.directory import write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
-from camshaft.handlers.cluster.mirror.hosts import Host, Outbox
 from camshaft.handlers.cluster.mirror.listing import DRAFT, StoreListing
+from camshaft.handlers.cluster.mirror.parts import Host, Outbox
 from camshaft.handlers.cluster.mirror.store import Store
 from camshaft.handlers.cluster.mirror.uploader import Uploader
 
@@ -116,7 +116,7 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("examples", [pytest.param(1000, marks=pytest.mark.soak), 40])
+@pytest.mark.parametrize("examples", [pytest.param(400, marks=pytest.mark.soak), 40])
 def test_whatever_happens_on_a_host_what_is_whole_stays_until_more_is(examples):
     @settings(max_examples=examples, deadline=None)
     @given(st.lists(STEPS, max_size=14))
