@@ -138,9 +138,11 @@ def held_in(directory: Path) -> dict[CheckpointId, Saved]:
 class Search:
     """The checkpoints that the holders of all ranks have files of; all ranks call its methods."""
 
-    def __init__(self, directory: Path, disk: Disk, store: Holder | None = None) -> None:
-        self._holders: list[Holder] = [disk, *([store] if store and ranks.rank() == 0 else [])]
+    def __init__(self, directory: Path, hosts: Hosts, store: Holder | None = None) -> None:
         with ranks.on_all_ranks(f"read {directory}"):
+            self.disk = Disk(directory, hosts)
+            self._holders: list[Holder] = [self.disk]
+            self._holders += [store] if store and ranks.rank() == 0 else []
             lists = [[CheckpointId.of(m) for m in each.manifests()] for each in self._holders]
             known = [m for each in self._holders for m in each.manifests()]
             self._known = {CheckpointId.of(each): each for each in known}
@@ -208,9 +210,8 @@ def bring_newest(
         ValueError: The hosts hold checkpoints of several runs, or none of one is whole, and the
             shared directory is empty.
     """
-    with ranks.on_all_ranks(f"read {directory}"):
-        disk = Disk(directory, hosts)
-    search = Search(directory, disk)
+    search = Search(directory, hosts)
+    disk = search.disk
     newest = chosen(partial(_newest_good, shared)) if search.found else _newest(scan(shared)[0])
     run = search.run(newest, directory, is_wanted=is_wanted)
     tried = [each for each in search.found if each.run == run]
@@ -314,9 +315,8 @@ def bring_to_each_host(
         OSError: A disk is full, a host is lost meanwhile, or the store cannot be read.
         ValueError: The hosts hold checkpoints of several runs, or none of one is whole.
     """
-    with ranks.on_all_ranks(f"read {directory}"):
-        disk = Disk(directory, hosts)
-    search = Search(directory, disk, store)
+    search = Search(directory, hosts, store)
+    disk = search.disk
     if search.in_store:  # it has been written without a name if all hosts shared a directory
         run = search.in_store[0].run or str(ranks.from_first(store.run() if store else ""))
     else:
