@@ -126,12 +126,12 @@ def received_into(
         Lost: It has gone, does not offer this, or the bytes are not what it sent.
         OSError: The disk is full.
     """
-    last = None
+    last, file = None, None
     with ExitStack() as stack, closing(_pieces_from(place, key, timeout, names)) as pieces:
         for name, piece in pieces:
             if name not in names:
                 raise Lost(f"{place} gives another file than was asked for: {name!r}")
-            if name != last:
+            if file is None or name != last:
                 stack.close()
                 file = stack.enter_context(created(folder / name))
                 stack.callback(synchronise, folder / name)
