@@ -13,10 +13,8 @@ from ....engine import EventEnum, Events, State, Trigger, ranks
 from ...checkpoint.directory import Saved, commit, note_latest
 from ...checkpoint.format import Checksums, Keep, Manifest, latest
 from ...checkpoint.save import OnFailure, Recorder, check_arguments
+from .bring import ObjectStore, bring_to_each_host, held_in
 from .hosts import Hosts
-from .logs import FoundLog, SentLogs, bring_logs
-from .spread import ObjectStore, bring_to_each_host
-from .whole import held_in
 
 if TYPE_CHECKING:
     from ...checkpoint import Checkpoint
@@ -93,7 +91,10 @@ class LocalRecorder(Recorder):
         self.store: ObjectStore | None = None
         """Where the hosts copy checkpoints to, each its own files."""
         self._number: int | None = None
-        """That of the last save, at first the largest that any host has; None for a `Local`."""
+        """The number of the newest checkpoint; before the first save, the largest on any host.
+
+        None for a `Local`.
+        """
         self.brought: Saved | None = None
         """The checkpoint that the run resumes from, whole on each host."""
 
@@ -113,12 +114,10 @@ class LocalRecorder(Recorder):
         return self.handler.keep | latest(2)
 
     def begin(self, *, is_wanted: bool, is_anew: bool) -> None:
-        """Bring the newest checkpoint to each host and the logs to rank 0; name the run."""
+        """Bring the newest checkpoint to each host; name the run."""
         run, starts, self._number, self.brought = bring_to_each_host(
             self.directory, self._team, self.store, is_wanted=is_wanted
         )
-        if self.brought is not None:
-            starts = max(starts, self._bring_logs(run))
         self._name("" if is_anew else run, starts)
 
     def carry_on(self) -> None:
@@ -131,25 +130,8 @@ class LocalRecorder(Recorder):
         self._name(newest.run if newest else "", newest.start if newest else 0)
 
     def _name(self, run: str, starts: int) -> None:
-        """Note which run it is, which start of it, and whose logs rank 0 writes."""
-        run = run or str(ranks.from_first(uuid4().hex))
-        self.lineage: tuple[str, int] = (run, starts + 1)
-        self._team.logs = SentLogs(self.directory, run, starts + 1)
-        with ranks.on_all_ranks(f"write to {self.directory}"):
-            if self._team.rank == 0:
-                self._team.logs.mark()
-
-    def _bring_logs(self, run: str) -> int:
-        """Bring the logs to rank 0; the number of the start that wrote the latest."""
-        store, stored = self.store, dict[str, FoundLog]()
-        if store is not None and self._team.rank == 0:
-            start = max((each.start for each in store.manifests()), default=0)
-            stored = {n: FoundLog(start, size, -1) for n, size in store.logs().items()}
-        start, lacking = bring_logs(self.directory, self._team, run, stored)
-        with ranks.on_all_ranks("download the logs"):
-            if store is not None and self._team.rank == 0 and lacking:
-                store.fetch_logs(lacking)
-        return start
+        """Note which run it is, and which start of it."""
+        self.lineage: tuple[str, int] = (run or str(ranks.from_first(uuid4().hex)), starts + 1)
 
     def goes_on(self) -> Path | None:
         """The checkpoint that the run resumes from; the hosts copy it to the store."""
@@ -159,7 +141,7 @@ class LocalRecorder(Recorder):
             if self._team.is_first_here:
                 self.go_on_from(self.brought.path)
                 if self.store is not None:
-                    self.store.copy(self.brought)
+                    self.store.upload(self.brought)
         return self.brought.path
 
     def close(self, state: State[Any, Any]) -> None:
@@ -167,9 +149,10 @@ class LocalRecorder(Recorder):
         try:
             super().close(state)
         finally:
+            self._team.close()
             is_copied = state.error is None and self._team.is_first_here
             if is_copied and self.store is not None and self._newest is not None:
-                self.store.copy(self._newest)
+                self.store.upload(self._newest)
 
     @property
     def hosts(self) -> Hosts:
@@ -182,7 +165,7 @@ class LocalRecorder(Recorder):
 
     def _commit(self, temporary: Path, files: Mapping[str, Checksums], manifest: Manifest) -> Saved:
         team, store = self._team, self.store
-        is_copied = team.rank == 0 and store is not None and store.is_free()
+        is_copied = store is not None and team.all_say(temporary, store.is_free())
         if team.rank > 0:
             manifest, is_copied = team.hear(temporary)
             files = manifest.files
@@ -195,13 +178,11 @@ class LocalRecorder(Recorder):
         except BaseException:
             if team.rank == 0:
                 team.tell(temporary, None, is_copied=False)
-            elif is_copied and store is not None:
-                store.miss(manifest)
             raise
         note_latest(saved.path)
         if team.rank == 0:
             team.tell(temporary, saved.manifest, is_copied=is_copied)
         if is_copied and store is not None:
-            store.copy(saved)
+            store.upload(saved)
         self._newest = saved
         return saved

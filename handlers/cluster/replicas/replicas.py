@@ -14,11 +14,11 @@ from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ...checkpoint import Checkpoint
 from ...checkpoint.load import settings_of, settings_of_steps
+from ..transfer import Lost
 from .crew import lighthouses
 from .handed_over import put_run, run_as_bytes
 from .replica import MOST, Replica, Result
 from .shards import ShardedBatch, trained_by
-from .transfer import Lost
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
