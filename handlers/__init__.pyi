@@ -14,6 +14,7 @@ from .checkpoint import every as every
 from .checkpoint import latest as latest
 from .checkpoint import load_dcp as load_dcp
 from .cluster.local import Local as Local
+from .cluster.local import LocalCheckpoint as LocalCheckpoint
 from .cluster.mirror import Mirror as Mirror
 from .cluster.mirror import fetch as fetch
 from .cluster.replicas import Replicas as Replicas

@@ -124,8 +124,6 @@ def test_in_every_folder_files_and_rooms_know_each_other_one_way():
     for path in [ROOT / "__main__.py", *MODULES]:
         importer = path.relative_to(ROOT).parts
         for target in inside(path):
-            if name_of(path) in ENTERS_A_RING and f"{target}".startswith(RINGS):
-                continue
             parts = target.parts
             common = next(
                 i for i, (a, b) in enumerate(zip(importer, parts, strict=False)) if a != b
@@ -143,8 +141,6 @@ def test_in_every_folder_files_and_rooms_know_each_other_one_way():
 
 
 RINGS = ("handlers/cluster/", "handlers/bridges/", "handlers/tools/")
-ENTERS_A_RING = ["handlers/checkpoint/checkpoint.py"]
-"""What is still to be turned round: `Checkpoint(local=True)` picks a recorder of the cluster's."""
 
 
 def test_nothing_inside_the_rings_knows_them():
@@ -152,7 +148,7 @@ def test_nothing_inside_the_rings_knows_them():
     inner = [path for path in MODULES if not name_of(path).startswith(RINGS)]
     known = [name_of(path) for path in inner if any(f"{t}".startswith(RINGS) for t in inside(path))]
     assert len(MODULES) - len(inner) > 60
-    assert known == ENTERS_A_RING
+    assert known == []
 
 
 def test_only_imports_for_types_are_left_out_of_the_arrows(tmp_path, monkeypatch):

@@ -35,7 +35,6 @@ class EvaluatesSaved:
     directory: str | Path
     keep: Keep
     resume: bool | str | Path | None
-    local: Any
 
     @contextmanager
     def holding(self, objects: Mapping[str, Any], which: str | Path) -> Generator[None]:
@@ -108,13 +107,6 @@ class EvaluatesSaved:
         place = Path(self.directory if which in ("latest", "best") else which)
         if which == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"checkpoint='best' needs one best(...) in keep; it is {self.keep!r}")
-        for newest in scan(place)[0][-1:] if self.local is True else ():
-            if not all((newest.path / name).exists() for name in newest.manifest.files):
-                raise ValueError(
-                    f"checkpoint={str(which)!r}: with local=True, {newest.path} has the files of "
-                    "this host's ranks alone until the run is started again; name a whole "
-                    "checkpoint, such as one that fetch(url, directory) has downloaded"
-                )
         found: Saved | None
         if which == "best":
             found = Checkpoints(place, verify).best_by(self.keep.bests[0])

@@ -15,9 +15,10 @@ from .begin import (
     refuse_unsaveable,
     start_over,
 )
+from .depot import Again, Depot, Draft
 from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
 from .read_back import ReadBack
-from .recorder import CheckpointMemory, Recorder
+from .recorder import CheckpointMemory, Recorder, SavingHandler
 from .snapshot import (
     Snapshot,
     resume_alone,
@@ -31,12 +32,16 @@ from .snapshot import (
 from .team import Buffers, Files, Team, buffers_of_own
 
 __all__ = [
+    "Again",
     "Buffers",
     "CheckpointMemory",
+    "Depot",
+    "Draft",
     "Files",
     "OnFailure",
     "ReadBack",
     "Recorder",
+    "SavingHandler",
     "Snapshot",
     "Team",
     "arrange_buckets",

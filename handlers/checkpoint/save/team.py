@@ -87,9 +87,12 @@ class Team:
         """What one rank raises inside is raised on all."""
         return ranks.on_all_ranks(task) if self.size > 1 else nullcontext()
 
-    def of_first(self, number: int) -> int:
-        """Rank 0's number, on every rank."""
-        return int(ranks.agreed(number)) if self.size > 1 else number
+    def of_first(self, number: int | None) -> int | None:
+        """Rank 0's number, which is not negative, or its None, on every rank."""
+        if self.size == 1:
+            return number
+        told = int(ranks.agreed(-1 if number is None else number))
+        return None if told < 0 else told
 
     def meet(self) -> None:
         """Check that all ranks see the directory of rank 0: else it would lack the parts of some.
@@ -122,7 +125,7 @@ class Team:
                 f"rank {listed} (first on {other}, in {theirs}) does not see what rank 0 writes on "
                 f"{host} in {place}: several ranks write one checkpoint together, so they need one "
                 "directory. Name a folder that all hosts share, by the same absolute path on each; "
-                "if there is none, Checkpoint(local=True) writes to a disk of each host"
+                "if there is none, LocalCheckpoint(...) writes to a disk of each host"
             )
 
     def temporary(self, iteration: int) -> Path:

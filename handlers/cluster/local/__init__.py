@@ -7,15 +7,12 @@ if there is no such directory, into that of each host (`spread`), and resumes it
 """
 
 from .hosts import Hosts
-from .local import Local, LocalRecorder
+from .local import Local, LocalCheckpoint
 from .spread import ObjectStore
-from .whole import bring_newest, refuse_other_run
 
 __all__ = [
     "Hosts",
     "Local",
-    "LocalRecorder",
+    "LocalCheckpoint",
     "ObjectStore",
-    "bring_newest",
-    "refuse_other_run",
 ]

@@ -13,6 +13,7 @@ from uuid import uuid4
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import LOGS, Checkpoint
 from ...journal import Journal
+from ..local import LocalCheckpoint
 from .process import Copier
 from .store import check_address, local_path, protocol_of, shown
 
@@ -34,8 +35,8 @@ class Mirror:
     logs are fetched, unless the directory has them: a machine with an empty disk goes on. What the
     claims of `keep` no longer want, and the disk does not have, is removed from the store.
 
-    With `Checkpoint(local=True)`, whose hosts share no directory, each host copies the files of its
-    own ranks, and rank 0 the manifest when all have.
+    With `LocalCheckpoint`, whose hosts share no directory, each host copies the files of its own
+    ranks, and rank 0 the manifest when all have.
 
     A store that fails does not end the run: a warning tells when it begins to fail, a line when it
     is good again, and another one at the end what it lacks.
@@ -113,7 +114,7 @@ class Mirror:
         """
         saves, copier = self._checkpoint(state.engine), self._copier(state)
         is_here, hosts = ranks.rank() == 0, None
-        if saves.has_own_disks:
+        if isinstance(saves, LocalCheckpoint):
             found = saves.copy_to(state, copier)
             hosts = {"firsts": found.firsts, "here": found.members, "ranks": found.size}
             hosts |= {"writer": ranks.from_first(uuid4().hex)}
@@ -138,7 +139,8 @@ class Mirror:
         if not copier.is_started:
             return
         # Hosts copy together, and after an error others may be gone.
-        is_alone = state.error is not None and self._checkpoint(state.engine).has_own_disks
+        has_hosts = isinstance(self._checkpoint(state.engine), LocalCheckpoint)
+        is_alone = state.error is not None and has_hosts
         behind = copier.finish(min(self.wait, GRACE) if is_alone else self.wait)
         self._note_warnings(state, copier)
         if behind:

@@ -101,7 +101,7 @@ WRITERS = {
     "Checkpoint": lambda d, n: run(Checkpoint(d, resume=True, **SAVES), epochs=n),
     "Checkpoint(start_over)": lambda d, n: run(Checkpoint(d, start_over=True, **SAVES), epochs=n),
     "Local": lambda d, n: run(
-        Checkpoint(d.with_name("shared"), resume=True, local=Local(d, when=EACH)), epochs=n
+        Local(d, when=EACH), Checkpoint(d.with_name("shared"), resume=True), epochs=n
     ),
     "Export": lambda d, n: run(Export(d, **SAVES), epochs=n),
     "Journal": handler(Journal),
