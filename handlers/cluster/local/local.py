@@ -140,8 +140,8 @@ class Local:
         if Path(found[0].directory).resolve() == Path(self.directory).resolve():
             raise ValueError(
                 f"Local({str(self.directory)!r}) and its Checkpoint name one directory: Local "
-                "needs another one, on a disk of each host; or LocalCheckpoint(...) alone if the hosts "
-                "share none"
+                "needs another one, on a disk of each host; or LocalCheckpoint(...) alone if the "
+                "hosts share none"
             )
         return found[0]
 
