@@ -33,7 +33,6 @@ from .save import (
     take_run,
     warn_of_buckets,
 )
-from .weights import FrozenWeights, Sums
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -41,6 +40,11 @@ LOCAL = (
     "local=: hosts have handlers of their own. To save to a disk of each host too, write "
     "engine.add(Local('/nvme/run', when=...), Checkpoint('/shared/run', ...)); if the hosts share "
     "no directory, LocalCheckpoint('/nvme/run', ...) in the place of Checkpoint"
+)
+FROZEN = (
+    "frozen=False is gone: frozen weights are written once, to a file of their own, of which later "
+    "checkpoints have hard links. Leave frozen= out, and write Export(..., pretrained=True) for an "
+    "adapter alone"
 )
 
 
@@ -87,9 +91,6 @@ class Checkpoint(EvaluatesSaved):
         reset: What begins anew, as the script makes it: names of objects, such as `"optimizer"` or
             `"scheduler"`, and of handlers, such as `"EarlyStopping(val/loss)"`. A name works once,
             at the first start that has it, so it may stay in the script.
-        frozen: False to leave out the weights that need no gradient and have not changed in the
-            run, such as those below an adapter. Their checksums are saved, so the script has to
-            make the same ones when it resumes.
         start_over: True to begin a new run, each time the script is started, where an earlier run
             left checkpoints. They are moved to `<directory>/earlier.1`, or the next number that is
             free, and never deleted.
@@ -121,16 +122,18 @@ class Checkpoint(EvaluatesSaved):
     resume: bool | str | Path | None = None
     override: Sequence[str] = ()
     reset: Sequence[str] = ()
-    frozen: bool = True
     start_over: bool = False
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
     local: InitVar[object] = None
+    frozen: InitVar[bool] = True
 
-    def __post_init__(self, local: object) -> None:
+    def __post_init__(self, local: object, frozen: bool) -> None:
         if local is not None:
             raise TypeError(LOCAL)
+        if not frozen:
+            raise TypeError(FROZEN)
         check_arguments(self)
         if self.start_over and self.resume:
             raise ValueError(
@@ -192,8 +195,6 @@ class Checkpoint(EvaluatesSaved):
             self._begin(state, recorder.depot)
         else:
             recorder.depot.carry_on()
-        if not self.frozen:
-            recorder.frozen = FrozenWeights.of(state.engine.objects)
         sys.audit("camshaft.Checkpoint.begin", self, state)
 
     def _begin(self, state: State[Any, Any], depot: Depot) -> None:
@@ -247,9 +248,6 @@ class Checkpoint(EvaluatesSaved):
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.depot.directory / n).exists()]
-        left_out: Sums = {}
-        if recorder.frozen is not None:  # its sums over shards are a collective
-            left_out = recorder.frozen.left_out(memory.weights)
         buffers: Buffers = {}
         if ranks.world_size() > 1:
             buffers = buffers_of_own(state.engine.objects)
@@ -258,7 +256,7 @@ class Checkpoint(EvaluatesSaved):
         objects, lent = engine.objects, engine.lent
         to.record(
             state,
-            lambda: take_run(objects, take_part(state), layout, lent, left_out, buffers, checked),
+            lambda: take_run(objects, take_part(state), layout, lent, buffers, checked),
             reasons,
             broken=memory.broken.copy(),
             exports=self._exports(state),

@@ -9,7 +9,6 @@ from .check import (
     mismatches,
     refusing,
     reshapes,
-    validate_objects,
     validate_run,
 )
 from .dcp import load_dcp
@@ -41,6 +40,5 @@ __all__ = [
     "schedules_to_replay",
     "settings_of",
     "settings_of_steps",
-    "validate_objects",
     "validate_run",
 ]

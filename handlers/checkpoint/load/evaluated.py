@@ -52,12 +52,12 @@ class EvaluatesSaved:
         path = chosen(lambda verify: self._find(which, verify), once.verify)
         with ranks.on_all_ranks(f"read {path}"), reading(path):
             found = saved_at(path)
-            states, frozen = objects_at(found, objects, once.tensors)
+            states = objects_at(found, objects, once.tensors)
         own = {name: each for name, each in objects.items() if isinstance(each, Module)}
         own = {n: each for n, each in own.items() if n in states or not is_copy(each)}
         saved = {name: states[name] for name in own if name in states}
         with ranks.on_all_ranks(f"load {path}"):
-            if lines := mismatches(own, saved, frozen):
+            if lines := mismatches(own, saved):
                 raise ValueError(f"{path} does not fit this script:\n  " + "\n  ".join(lines))
         managed = fully_sharded(objects.values())
         reshard(managed)

@@ -26,7 +26,6 @@ from ..format import (
     needing_memory,
 )
 from ..sharding import Layout
-from ..weights import FrozenWeights
 from .begin import OnFailure
 from .depot import Depot, Draft
 from .read_back import ReadBack
@@ -79,8 +78,6 @@ class CheckpointMemory:
     override: list[str] = field(default_factory=list)
     reset: list[str] = field(default_factory=list)
     """The arguments of the last start: a name in `reset` takes effect only once."""
-    weights: dict[str, list[str]] = field(default_factory=dict)
-    """By object, the weights that checkpoints hold, if frozen weights are left out."""
     buckets: dict[str, list[list[int]]] = field(default_factory=dict)
     """By model, the buckets in which more than two ranks add up its gradients under DDP."""
 
@@ -103,8 +100,6 @@ class Recorder:
         """
         self.handler = handler
         self.depot = depot
-        self.frozen: FrozenWeights | None = None
-        """The frozen weights, if saves leave them out."""
         self.read_back: ReadBack = ReadBack({})
         """What the script made, with which the first save is compared."""
         self.layout: Layout = Layout()

@@ -177,8 +177,8 @@ class LocalCheckpoint(Checkpoint):
     '/nvme/run'
     """
 
-    def __post_init__(self, local: object) -> None:
-        super().__post_init__(local)
+    def __post_init__(self, local: object, frozen: bool) -> None:
+        super().__post_init__(local, frozen)
         if self.resume not in (True, False, None, "latest"):
             raise ValueError(
                 f"LocalCheckpoint(resume={str(self.resume)!r}): hosts that share no directory "
