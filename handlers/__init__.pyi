@@ -1,5 +1,7 @@
 from .averages import EMA as EMA
 from .averages import SWA as SWA
+from .bridges.dcp import export_dcp as export_dcp
+from .bridges.dcp import load_dcp as load_dcp
 from .bridges.ignite import FromIgnite as FromIgnite
 from .bridges.ignite import StepEvents as StepEvents
 from .bridges.ignite import as_ignite as as_ignite
@@ -12,7 +14,6 @@ from .checkpoint import best as best
 from .checkpoint import checkpoints as checkpoints
 from .checkpoint import every as every
 from .checkpoint import latest as latest
-from .checkpoint import load_dcp as load_dcp
 from .cluster.local import Local as Local
 from .cluster.local import LocalCheckpoint as LocalCheckpoint
 from .cluster.mirror import Mirror as Mirror

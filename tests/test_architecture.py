@@ -283,7 +283,7 @@ def test_inside_the_package_imports_are_relative():
 HARMLESS = {
     # A `.metadata` of torch is a pickle: of its instructions and classes, a list is taken, and no
     # class is called; what lies beside it is read with `weights_only=True`.
-    "handlers/checkpoint/directory/dcp_directory.py": [
+    "handlers/bridges/dcp/directory.py": [
         "import {'pickle'}",
         "torch.load",
         "weights_only",
@@ -294,7 +294,7 @@ HARMLESS = {
     ],  # of a table in the source
     "handlers/tools/configs/run_config.py": ["instantiate"],  # a config is code, as a script is
     "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
-    "handlers/checkpoint/directory/weights_at.py": ["torch.load", "weights_only"],  # =True
+    "handlers/checkpoint/directory/anyones.py": ["torch.load", "weights_only"],  # =True
     "handlers/checkpoint/format/quantized.py": ["import_module(QUANTIZED[name])"],  # of a table
 }
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}

@@ -14,7 +14,7 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Changes
 from .export import Export
 from .format import Keep, latest
-from .load import EvaluatesSaved, ReadOnce, resume, settings_of, settings_of_steps
+from .load import EvaluatesSaved, VerifyingReader, resume, settings_of, settings_of_steps
 from .save import (
     Buffers,
     CheckpointMemory,
@@ -281,7 +281,7 @@ class Checkpoint(EvaluatesSaved):
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        once, depot = ReadOnce(), self.recorder(state).depot
+        once, depot = VerifyingReader(), self.recorder(state).depot
         path, broken = depot.find(self.resume or "latest", self.keep, once.verify)
         if path is None:
             return False

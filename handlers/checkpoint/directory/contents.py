@@ -129,7 +129,7 @@ class StoredTensor:
     grid: Grid | None = None
     """How it is cut into pieces, which lie in the files of ranks; None if one file holds it."""
     kept: Tensor | None = None
-    """Its values, if they were read already: see `ReadOnce`."""
+    """Its values, if they were read already: see `VerifyingReader`."""
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 from ...files import appearing, budget, created, make_directory, refuse_odd, regular
 from ..format import MANIFEST, TENSORS, TREE, BrokenCheckpoint, Manifest, decode, reading
@@ -51,9 +51,7 @@ class Saved:
         """
         return read_objects(self, object)[object]
 
-    def export(
-        self, file: str | Path, object: str | None = None, *, format: Literal["dcp"] | None = None
-    ) -> Path:
+    def export(self, file: str | Path, object: str | None = None) -> Path:
         """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
 
         A `.pt` file holds a dict: the state of each of the run's objects by its name,
@@ -65,15 +63,12 @@ class Saved:
         If the name ends with `.safetensors`, it is such a file of one object's tensors, of which
         one after the other is in memory.
 
-        With `format="dcp"` it is a directory for `torch.distributed.checkpoint.load`, with the
-        same content, and the states of optimizers under the names of their parameters.
+        `export_dcp` writes a directory for `torch.distributed.checkpoint.load`.
 
         Args:
-            file: Where to write, `.pt` or `.safetensors`; an existing file is replaced at once. A
-                directory must be new.
+            file: Where to write, `.pt` or `.safetensors`; an existing file is replaced at once.
             object: The name of the one object to export; by default all, or `"model"` for
                 `.safetensors`.
-            format: `"dcp"` for such a directory; by default the name of the file decides.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
@@ -83,15 +78,13 @@ class Saved:
                 or the name of the file ends otherwise.
         """
         file = Path(file)
-        if format is None and file.suffix not in (".pt", TENSORS):
+        if file.suffix not in (".pt", TENSORS):
             raise ValueError(
                 f"cannot export to {file}: write a name that ends with .pt, for torch.load, or "
-                f"with {TENSORS}, or ask for a directory by format dcp. For other formats, such as "
+                f"with {TENSORS}, or write a directory by export_dcp. For other formats, such as "
                 "ONNX, load such a file into the model and let torch convert that"
             )
-        if format == "dcp":
-            _write_dcp(self, file, object)
-        elif file.suffix == TENSORS:
+        if file.suffix == TENSORS:
             payload = payload_of(own_tensors(self, object or "model"))
             with _new_file(file) as opened:
                 opened.writelines(payload.pieces())
@@ -207,27 +200,10 @@ def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredT
     return {name: own[inside] for name, inside in names.items()}
 
 
-def _write_dcp(saved: Saved, directory: Path, object: str | None) -> None:
-    from .dcp_export import by_names, write_dcp  # it imports torch
-    from .pt_export import pt_content
-
-    if directory.exists():
-        raise FileExistsError(f"{directory} exists; name a directory that is new")
-    states = read_objects(saved, object)
-    for name, each in tree_in(saved.path)["objects"].items():
-        if name in states and each.get("parameters"):
-            states[name] = by_names(name, states[name], each["parameters"])
-    content = pt_content(states, saved.manifest, object)
-    with _telling(directory):
-        make_directory(directory.absolute().parent)
-        with appearing(directory) as temporary:
-            write_dcp(content, temporary)
-
-
 @contextmanager
 def _new_file(path: Path) -> Generator[BinaryIO, None, None]:
     """A file of the user's that appears when it is whole."""
-    with _telling(path):
+    with telling_new(path):
         refuse_odd(path)
         make_directory(path.absolute().parent)
         with appearing(path) as temporary, created(temporary) as file:
@@ -235,7 +211,8 @@ def _new_file(path: Path) -> Generator[BinaryIO, None, None]:
 
 
 @contextmanager
-def _telling(path: Path) -> Generator[None, None, None]:
+def telling_new(path: Path) -> Generator[None, None, None]:
+    """Name a file or directory of the user's that cannot be written."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk

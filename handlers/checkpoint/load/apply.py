@@ -27,7 +27,7 @@ from ..format import reading
 from ..weights import load_weights
 from .check import has_groups
 from .plan import Change, Fate, LoadPlan, is_of, with_fate
-from .read import ReadOnce, SavedRun, in_memory
+from .read import SavedRun, VerifyingReader, in_memory
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -40,7 +40,7 @@ def resume(
     path: Path,
     handler: str,
     *,
-    read_once: ReadOnce | None = None,
+    read_once: VerifyingReader | None = None,
     override: Sequence[str] = (),
     reset: Sequence[str] = (),
 ) -> None:

@@ -21,7 +21,7 @@ from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
-from .read import ReadOnce, in_memory, objects_at
+from .read import VerifyingReader, in_memory, objects_at
 
 logger: logging.Logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
@@ -48,7 +48,7 @@ class EvaluatesSaved:
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint does not fit, or `keep` has not exactly one `best(...)`.
         """
-        once = ReadOnce()
+        once = VerifyingReader()
         path = chosen(lambda verify: self._find(which, verify), once.verify)
         with ranks.on_all_ranks(f"read {path}"), reading(path):
             found = saved_at(path)

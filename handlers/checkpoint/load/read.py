@@ -59,7 +59,7 @@ class OwnShard:
 Tensors = Mapping[str, StoredTensor | OwnShard]
 """By name: tensors that are read when they are decoded or loaded."""
 Kept = Mapping[str, Mapping[str, StoredTensor]]
-"""By file and name: the tensors that `ReadOnce` has read already."""
+"""By file and name: the tensors that `VerifyingReader` has read already."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class SavedRun:
         """
         if not saved.manifest.holds_run:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
-        targets, kept = Targets(objects), kept or {}
+        targets, kept = ScriptTensors(objects), kept or {}
         tensors = {**tensors_by_name(saved, but=kept), **kept}
         states, parameters = _objects(saved, targets, tensors)
         count = saved.manifest.world_size
@@ -122,14 +122,16 @@ def _told_by(saved: Saved, rank: int) -> Any:
 
 def objects_at(saved: Saved, objects: Mapping[str, Any], kept: Kept) -> dict[str, Any]:
     """The states of the objects in a checkpoint."""
-    return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})[0]
+    return _objects(saved, ScriptTensors(objects), {**tensors_by_name(saved, but=kept), **kept})[0]
 
 
 def _are_tensors(own: Any) -> bool:
     return isinstance(own, dict) and all(isinstance(each, Tensor) for each in own.values())
 
 
-def _objects(saved: Saved, targets: Targets, stored: Kept) -> tuple[dict[str, Any], dict[str, Any]]:
+def _objects(
+    saved: Saved, targets: ScriptTensors, stored: Kept
+) -> tuple[dict[str, Any], dict[str, Any]]:
     """By object: its state, and the names of its parameters."""
     tree = tree_in(saved.path)
     with reading(file=TREE):
@@ -183,7 +185,7 @@ def _number_of_part(count: int) -> int:
     return 0
 
 
-class Targets:
+class ScriptTensors:
     """Finds, for a saved tensor, the distributed tensor of the script that has its layout.
 
     The state of an optimizer is found by the place of its parameter. What handlers remember has the
@@ -235,7 +237,7 @@ def _shard(saved: StoredTensor, likes: Sequence[Any]) -> StoredTensor | OwnShard
     return saved if like is None else OwnShard(saved, like)
 
 
-class ReadOnce:
+class VerifyingReader:
     """Verifies checkpoints, and keeps the tensors of the last good one, except modules' weights.
 
     Each tensor gets memory of its own, which an optimizer or a handler takes over. Weights are

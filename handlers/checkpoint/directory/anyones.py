@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
@@ -14,12 +14,15 @@ from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
 from .catalogue import Checkpoints, Verify, chosen
 from .contents import stored_in
-from .dcp_directory import METADATA, DCPDirectory
 from .saved import NAME, Saved, read_weights, saved_at
 from .verify import verify_files
 
+Reader = Callable[[Path, str], Mapping[str, Any] | None]
 
-def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Mapping[str, Any]:
+
+def weights_at(
+    path: Path | Saved, object: str, *, together: bool = False, other: Reader | None = None
+) -> Mapping[str, Any]:
     """What a file, a checkpoint, or a directory of either holds; see `load_matching`.
 
     A file of `torch.save` may hold several objects. Other tensors are `StoredTensor`s, which stay
@@ -29,6 +32,7 @@ def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Ma
         path: The file, the checkpoint or the directory.
         object: Whose weights, where a checkpoint or a directory has those of several.
         together: True if all ranks call this, to verify a checkpoint by parts.
+        other: Reads directories of another library; None for one that it does not know.
 
     Raises:
         FileNotFoundError: The path does not exist, or the directory has no weights.
@@ -40,10 +44,8 @@ def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Ma
             raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
         if not path.is_dir():
             return _in_file(path)
-        if (path / METADATA).exists():
-            saved = DCPDirectory(path)
-            names = saved.names(object) or saved.names("")
-            return {n: saved.tensors[full] for n, full in names.items() if full in saved.tensors}
+        if other is not None and (found := other(path, object)) is not None:
+            return found
     if not together and (one := _one(path)) is not None:
         return read_weights(one, object, is_verified=False)
 
