@@ -1,3 +1,4 @@
+from .anyones import weights_at as weights_at
 from .catalogue import Checkpoints as Checkpoints
 from .catalogue import Remembered as Remembered
 from .catalogue import Verify as Verify
@@ -23,15 +24,15 @@ from .files import need_space as need_space
 from .files import remove_share as remove_share
 from .files import scratch as scratch
 from .files import sweep_run as sweep_run
-from .logs import LOGS as LOGS
-from .logs import is_log as is_log
-from .logs import logs_in as logs_in
 from .findings import Claims as Claims
 from .findings import Finding as Finding
 from .findings import Findings as Findings
 from .findings import NoCheckpointError as NoCheckpointError
 from .findings import is_checkpoint as is_checkpoint
 from .findings import look as look
+from .logs import LOGS as LOGS
+from .logs import is_log as is_log
+from .logs import logs_in as logs_in
 from .pt_export import pt_content as pt_content
 from .saved import NAME as NAME
 from .saved import Saved as Saved
@@ -47,7 +48,6 @@ from .verify import has_checksums as has_checksums
 from .verify import problem_of as problem_of
 from .verify import verify_files as verify_files
 from .verify import verify_portion as verify_portion
-from .anyones import weights_at as weights_at
 from .write import LATEST as LATEST
 from .write import commit as commit
 from .write import condemned as condemned

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, cast
@@ -154,10 +154,11 @@ class Manifest:
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
         for item in fields(cls):
-            if not KINDS[item.type](getattr(manifest, item.name)):
+            if not _fits(str(item.type), getattr(manifest, item.name)):
                 found = repr(getattr(manifest, item.name))[:50]
                 raise ValueError(f"it is no manifest: {item.name} is {found}, not {item.type}")
-        if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
+        if not all(map(PLAIN_NAME.fullmatch, files)):
+            odd = [name for name in files if not PLAIN_NAME.fullmatch(name)]
             raise ValueError(f"it names files that do not lie beside it: {odd}")
         if odd := [name for name, each in files.items() if each.size > budget.LARGEST_FILE]:
             raise ValueError(f"it names files of more than {budget.LARGEST_FILE} bytes: {odd[:3]}")
@@ -198,51 +199,53 @@ def _of_columns(tree: Mapping[str, Any]) -> Mapping[str, Checksums]:
 
 
 def _add(files: ManyChecksums, name: str, sums: Checksums) -> None:
-    if not _is_checksums(sums):
+    if not _are_checksums([sums]):
         raise TypeError(f"{name} has {str(sums)[:50]}, which are no checksums")
     files.add(name, sums.size, sums.crc32)
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST_COUNT
+def _are_counts(values: Collection[object]) -> bool:
+    if not {*map(type, values)} <= {int}:
+        return False
+    counts = cast(Collection[int], values)
+    return not counts or (min(counts) >= 0 and max(counts) <= LARGEST_COUNT)
 
 
-def _is_number(value: object) -> bool:
-    """True for a float, and for an integer that fits into a float."""
-    return type(value) is float or (type(value) is int and math.isfinite(as_float(value)))
+def _are_texts(values: Collection[object]) -> bool:
+    return {*map(type, values)} <= {str}
 
 
-def _is_checksums(value: object) -> bool:
-    return (
-        isinstance(value, Checksums)
-        and _is_count(value.size)
-        and type(value.crc32) is list
-        and all(_is_count(each) for each in value.crc32)
-    )
+def _are_numbers(values: Collection[object]) -> bool:
+    """True for floats, and for integers that fit into a float."""
+    if not {*map(type, values)} <= {int, float}:
+        return False
+    return all(map(math.isfinite, map(as_float, (n for n in values if type(n) is int))))
 
 
-def _dict_of(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: (
-        type(value) is ManyChecksums
-        or (
-            type(value) is dict
-            and all(type(key) is str and is_one(each) for key, each in value.items())
-        )
-    )
+def _are_checksums(values: Collection[Any]) -> bool:
+    if not {*map(type, values)} <= {Checksums} or not {type(e.crc32) for e in values} <= {list}:
+        return False
+    return _are_counts([n for each in values for n in (each.size, *each.crc32)])
 
 
-KINDS: dict[Any, Callable[[object], bool]] = {
-    "int": _is_count,
-    "float": lambda value: _is_number(value) and 0 <= cast(float, value) < math.inf,
-    "str": lambda value: type(value) is str,
-    "dict[str, int]": _dict_of(_is_count),
-    "dict[str, str]": _dict_of(lambda value: type(value) is str),
-    "dict[str, float]": _dict_of(_is_number),
-    "Mapping[str, Checksums]": lambda value: (
-        type(value) is ManyChecksums or _dict_of(_is_checksums)(value)
-    ),
+KINDS: dict[str, Callable[[Collection[Any]], bool]] = {
+    "int": _are_counts,
+    "float": lambda values: _are_numbers(values) and 0 <= min(values) <= max(values) < math.inf,
+    "str": _are_texts,
+    "Checksums": _are_checksums,
 }
-"""Whether a value has the type that is annotated."""
+"""Whether values have the type that is annotated, alone or in a dict by text."""
+
+
+def _fits(annotation: str, value: Any) -> bool:
+    if annotation in KINDS:
+        return KINDS[annotation]([value])
+    if type(value) is ManyChecksums:
+        return True
+    kind = annotation[:-1].rpartition(" ")[2]
+    if kind == "float":
+        return type(value) is dict and _are_texts(value) and _are_numbers(value.values())
+    return type(value) is dict and _are_texts(value) and KINDS[kind](value.values())
 
 
 def _digest(body: dict[str, Any]) -> str:

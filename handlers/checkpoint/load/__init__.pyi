@@ -1,3 +1,6 @@
+from ..weights import load_weights as load_weights
+from ..weights import parameter_names as parameter_names
+from ..weights import weights as weights
 from .apply import OF_SCRIPT as OF_SCRIPT
 from .apply import groups_in as groups_in
 from .apply import load_optimizer as load_optimizer
@@ -21,6 +24,3 @@ from .read import ScriptTensors as ScriptTensors
 from .read import VerifyingReader as VerifyingReader
 from .settings import settings_of as settings_of
 from .settings import settings_of_steps as settings_of_steps
-from ..weights import load_weights as load_weights
-from ..weights import parameter_names as parameter_names
-from ..weights import weights as weights

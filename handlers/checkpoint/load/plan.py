@@ -388,7 +388,8 @@ def _moves(scheduler: LRScheduler, key: str, optimizers: list[str]) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    a, b = (each.tolist() if isinstance(each, Tensor) else each for each in (a, b))
+    a = a.tolist() if isinstance(a, Tensor) else a
+    b = b.tolist() if isinstance(b, Tensor) else b
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, Mapping) and isinstance(b, Mapping):
