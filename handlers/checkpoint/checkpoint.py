@@ -282,18 +282,19 @@ class Checkpoint(EvaluatesSaved):
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
         once, depot = VerifyingReader(), self.recorder(state).depot
-        path, broken = depot.find(self.resume or "latest", self.keep, once.verify)
-        if path is None:
+        saved, broken = depot.find(self.resume or "latest", self.keep, once.verify)
+        if saved is None:
             return False
         name = state.engine.name_of(self)
-        resume(state, path, name, read_once=once, override=self.override, reset=self.reset)
+        resume(state, saved, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
         if memory.buckets:
             arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
-            depot.go_on_from(path)
-        logger.info("resumed from %s (epoch %d, iteration %d)", path, state.epoch, state.iteration)
+            depot.go_on_from(saved)
+        place, epoch, iteration = saved.path, state.epoch, state.iteration
+        logger.info("resumed from %s (epoch %d, iteration %d)", place, epoch, iteration)
         return True
 
     def _is_first(self, state: State[Any, Any]) -> bool:

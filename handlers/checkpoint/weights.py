@@ -131,6 +131,11 @@ def parameter_names(optimizer: Optimizer, objects: Mapping[str, Any]) -> dict[st
     return {name: own for name, own in found.items() if own}
 
 
+def has_groups(saved: Any) -> bool:
+    """True for a state in torch's form; an optimizer that wraps others may have another form."""
+    return isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
+
+
 def _holder(module: Module) -> Module:
     """The outermost module with a state of its own; an average also has a counter."""
     while inside(module) in ("module", "_orig_mod", "_forward_module") and not isinstance(

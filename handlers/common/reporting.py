@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from numbers import Real
@@ -38,7 +39,8 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
         widest = torch.float32 if device.type == "mps" else torch.float64  # mps has no float64
         stacked = torch.stack([tensor.to(widest) for tensor in tensors.values()])
         numbers.update(zip(tensors, stacked.tolist(), strict=True))
-    warn_if_not_finite(numbers)
+    if not all(map(math.isfinite, numbers.values())):
+        warn_if_not_finite(numbers)
     return {name: numbers[name] for name in metrics if name in numbers}
 
 

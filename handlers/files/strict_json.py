@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 from .budget import DEEPEST, LARGEST_TEXT, LONGEST, MOST
 
 BEYOND = 10**LONGEST
+TOO_LONG = f"has an integer of more than {LONGEST} digits, which is out of range"
 
 
 def text_of(tree: Any) -> str:
@@ -50,6 +51,10 @@ def tree_of(text: bytes) -> Any:
         raise ValueError(f"is not text ({error})") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON ({error})") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's own limit is `LONGEST`
+            raise ValueError(TOO_LONG) from None
+        raise
     return tree
 
 
@@ -72,7 +77,7 @@ def _refuse_odd(tree: Any) -> None:
             elif isinstance(each, list):
                 inside += each
             elif type(each) is int and not -BEYOND < each < BEYOND:
-                raise ValueError(f"has an integer of more than {LONGEST} digits: out of range")
+                raise ValueError(TOO_LONG)
             elif type(each) is float and not math.isfinite(each):
                 raise ValueError(f"has the number {each}, which is out of range")
         level = inside

@@ -1,10 +1,10 @@
+from ..format import tree_at as tree_at
+from ..format import tree_in as tree_in
 from .anyones import weights_at as weights_at
 from .catalogue import Checkpoints as Checkpoints
-from .catalogue import Remembered as Remembered
 from .catalogue import Verify as Verify
 from .catalogue import checkpoints as checkpoints
 from .catalogue import chosen as chosen
-from .catalogue import next_number as next_number
 from .catalogue import refuse_unknown_metrics as refuse_unknown_metrics
 from .catalogue import scan as scan
 from .catalogue import verified_at as verified_at
@@ -17,8 +17,6 @@ from .contents import stored_in as stored_in
 from .contents import stored_in_pieces as stored_in_pieces
 from .contents import table_in as table_in
 from .contents import tensors_by_name as tensors_by_name
-from .contents import tree_at as tree_at
-from .contents import tree_in as tree_in
 from .files import DirectoryLock as DirectoryLock
 from .files import need_space as need_space
 from .files import remove_share as remove_share
@@ -35,9 +33,11 @@ from .logs import is_log as is_log
 from .logs import logs_in as logs_in
 from .pt_export import pt_content as pt_content
 from .saved import NAME as NAME
+from .saved import ManifestCache as ManifestCache
 from .saved import Saved as Saved
 from .saved import encoded_objects as encoded_objects
 from .saved import files_on_disk as files_on_disk
+from .saved import next_number as next_number
 from .saved import read_objects as read_objects
 from .saved import saved_at as saved_at
 from .saved import telling_new as telling_new

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ...files import budget
 from ..format import MANIFEST, BrokenCheckpoint, Keep, keep_of
-from .catalogue import names_in, scan
-from .saved import NAME, Saved, saved_at
+from .catalogue import scan
+from .saved import NAME, Saved, names_in, saved_at
 from .verify import problem_of
 
 

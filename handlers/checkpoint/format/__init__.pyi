@@ -1,12 +1,17 @@
 from .checksums import CHUNK as CHUNK
+from .checksums import MANY as MANY
+from .checksums import MOST_CHECKSUMS as MOST_CHECKSUMS
 from .checksums import Checksums as Checksums
 from .checksums import ManyChecksums as ManyChecksums
 from .checksums import folded_together as folded_together
 from .checksums import least_chunk as least_chunk
 from .codec import MAPPINGS as MAPPINGS
+from .codec import TREE as TREE
 from .codec import Encoder as Encoder
 from .codec import decode as decode
 from .codec import references as references
+from .codec import tree_at as tree_at
+from .codec import tree_in as tree_in
 from .errors import BrokenCheckpoint as BrokenCheckpoint
 from .errors import UnreadableError as UnreadableError
 from .errors import UnreadCheckpoint as UnreadCheckpoint
@@ -18,7 +23,6 @@ from .manifest import MANIFEST as MANIFEST
 from .manifest import PLAIN_NAME as PLAIN_NAME
 from .manifest import TENSORS as TENSORS
 from .manifest import TRAIN as TRAIN
-from .manifest import TREE as TREE
 from .manifest import Manifest as Manifest
 from .manifest import installed_versions as installed_versions
 from .manifest import rank_file as rank_file

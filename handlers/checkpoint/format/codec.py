@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
-from ...files import DEEPEST, LONGEST
+from ...files import DEEPEST, LARGEST_TEXT, LONGEST, regular, tree_of
+from .errors import reading
 from .quantized import flattened, is_quantized, unflattened
 from .tensors import DTYPES
 
@@ -24,6 +27,7 @@ IS_TAG = methodcaller("startswith", "!")
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
+TREE = "state.json"
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 OF_MEMORIES = (
     "Remember what is made of these, such as list(...) of a deque, tuple(...) of a named tuple, "
@@ -321,7 +325,7 @@ def _decoded(values: Iterable[Any], tensors: LookedUp) -> list[Any]:
     """Several values; those that nothing is inside of are as they are, without a call for each."""
     made = list[Any]()
     for each in values:
-        made.append(_decode(each, tensors) if isinstance(each, dict | list) else each)  # noqa: PERF401
+        made.append(_decode(each, tensors) if isinstance(each, dict | list) else each)
     return made
 
 
@@ -338,6 +342,27 @@ def references(encoded: Any) -> Iterator[str]:
             yield from value.values()
         elif isinstance(value, dict | list):
             left += value.values() if isinstance(value, dict) else value
+
+
+def tree_at(directory: Path, name: str) -> Any:
+    """The values of one JSON file of a checkpoint."""
+    with reading(directory, name), regular(directory / name) as file:
+        size = os.fstat(file.fileno()).st_size  # read() allocates as many bytes as it is given
+        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
+
+
+def tree_in(directory: Path) -> Any:
+    """The tree of plain values of a checkpoint, in which each tensor has one owner.
+
+    No run writes a tensor with two owners, and each of them would copy it.
+    """
+    tree, owners = tree_at(directory, TREE), dict[tuple[str, str], str]()
+    with reading(directory, TREE):
+        for owner, each in tree.get("objects", {}).items():
+            for name in references(each["content"]):
+                if owners.setdefault((each["file"], name), owner) != owner:
+                    raise ValueError(f"names the tensor {name!r} twice, for two owners")
+    return tree
 
 
 def _permuted(given: Any, tensors: LookedUp) -> Any:

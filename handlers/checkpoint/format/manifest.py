@@ -22,7 +22,7 @@ from .tensors import Payload
 FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
 
-MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"
+MANIFEST, TENSORS = "manifest.json", ".safetensors"
 LARGEST_COUNT = 2**63 - 1
 """The largest number that any field of a manifest takes."""
 TRAIN = "train"

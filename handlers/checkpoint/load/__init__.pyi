@@ -1,3 +1,4 @@
+from ..weights import has_groups as has_groups
 from ..weights import load_weights as load_weights
 from ..weights import parameter_names as parameter_names
 from ..weights import weights as weights
@@ -9,7 +10,6 @@ from .apply import replay as replay
 from .apply import resume as resume
 from .check import form_mismatches as form_mismatches
 from .check import form_needed as form_needed
-from .check import has_groups as has_groups
 from .check import memory_mismatches as memory_mismatches
 from .check import mismatches as mismatches
 from .check import refusing as refusing

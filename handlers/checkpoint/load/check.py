@@ -20,7 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine.state import Rng, State, set_state
 from ..directory import StoredTensor
-from ..weights import own_ways, parameter_names, weights
+from ..weights import has_groups, own_ways, parameter_names, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -124,11 +124,6 @@ def _by_index(names: Mapping[str, int]) -> dict[int, set[str]]:
 
 def _is_torchs(optimizer: Optimizer) -> bool:
     return type(optimizer).__module__.startswith("torch.")
-
-
-def has_groups(saved: Any) -> bool:
-    """True for a state in torch's form; an optimizer that wraps others may have another form."""
-    return isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
 
 
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:

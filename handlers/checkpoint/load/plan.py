@@ -16,10 +16,10 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ....engine import Engine
 from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
+from ..weights import has_groups
 from .check import (
     form_mismatches,
     form_needed,
-    has_groups,
     memory_mismatches,
     mismatches,
     mismatches_of,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,7 +13,7 @@ from ...files import remove_path, synchronise
 from ..directory import (
     Checkpoints,
     DirectoryLock,
-    Remembered,
+    ManifestCache,
     Saved,
     Verify,
     chosen,
@@ -66,7 +66,7 @@ class Depot:
         """The one that the next save replaces, if both are of the same iteration."""
         self._is_export = is_export
         self._lock = DirectoryLock(self.directory)
-        self._remembered = Remembered(self.directory)
+        self._cache = ManifestCache(self.directory)
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
         self._is_open = False
@@ -113,26 +113,33 @@ class Depot:
 
     def find(
         self, which: bool | str | Path, keep: Keep, alone: Verify
-    ) -> tuple[Path | None, list[str]]:
+    ) -> tuple[Saved | None, list[str]]:
         """The checkpoint to resume from, and the names of broken ones; all ranks call this."""
+        saved: Saved | None = None
 
         def choose(verify: Verify) -> tuple[Path | None, list[str]]:
-            if which not in (True, "latest", "best"):
-                path = verified_at(Path(which), verify).path
-                next_number(self.directory)  # a run that cannot save should not begin
-                return path, []
+            nonlocal saved
             found = Checkpoints(self.directory, verify)
-            saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
-            next_number(self.directory, found)
-            return saved and saved.path, sorted(found.broken)
+            broken = list[str]()
+            if which not in (True, "latest", "best"):
+                saved = verified_at(Path(which), verify)
+            else:
+                saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
+                broken = sorted(found.broken)
+            next_number(found)  # a run that cannot save should not begin
+            return saved and saved.path, broken
 
-        return chosen(choose, alone)
+        path, broken = chosen(choose, alone)
+        if path is not None and ranks.world_size() > 1:  # each rank reads the manifest itself
+            with ranks.on_all_ranks(f"read {path}"):
+                saved = saved_at(path)
+        return saved, broken
 
-    def go_on_from(self, path: Path) -> None:
+    def go_on_from(self, saved: Saved) -> None:
         """Let the next save replace this checkpoint, if both are of the same iteration."""
-        path = path.absolute()
+        path = saved.path.absolute()
         if path.parent == self.directory and path.resolve() != self.spared:
-            self.newest = saved = saved_at(path)
+            self.newest = replace(saved, path=path)
             self._why = (saved.manifest.iteration, saved.manifest.reason)
 
     def reasons(self, state: State[Any, Any], reasons: list[str]) -> str:
@@ -151,7 +158,7 @@ class Depot:
 
     def is_wanted(self, manifest: Manifest, keep: Keep) -> bool:
         """False for an export that no claim would keep."""
-        return not self._is_export or is_claimed(self._remembered.scan(), keep, manifest)
+        return not self._is_export or is_claimed(self._cache.scan(), keep, manifest)
 
     def draft(self, manifest: Manifest) -> Draft:
         """A hidden folder for a save, whose name is the same on all ranks."""
@@ -166,17 +173,17 @@ class Depot:
         """Give a draft that all ranks have written its name, on the first rank."""
 
         def task() -> Saved:
-            found = self._remembered.scan()
+            found = self._cache.scan()
             return commit(self.directory, draft.path, files, draft.manifest, self.newest, found)
 
         self.newest = saved = again(task)
-        self._remembered.add(saved)
+        self._cache.add(saved)
         return saved
 
     def condemned(self, keep: Keep, broken: Collection[str]) -> list[Path]:
         """The directories of checkpoints that no claim keeps, under hidden names."""
         try:
-            found = self._remembered.scan()
+            found = self._cache.scan()
             return condemned(unclaimed(found, self.claims(keep), broken, self.spared))
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)

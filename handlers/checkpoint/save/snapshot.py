@@ -42,9 +42,9 @@ from ..format import (
     rank_file,
     reading,
 )
-from ..load import OF_SCRIPT, SavedRun, has_groups
+from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded
-from ..weights import named_parameters_of, parameter_names, weights, with_frozen_apart
+from ..weights import has_groups, named_parameters_of, parameter_names, weights, with_frozen_apart
 from .read_back import ReadBack
 from .team import Buffers
 

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,12 @@ class Team:
         self._given_up: float | None = None
         """When the run ended with an error; other ranks may be gone since then."""
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many ranks write a part of each checkpoint."""
         return 1 if self._is_alone else ranks.world_size()
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """The number of this rank among them."""
         return 0 if self._is_alone else ranks.rank()
@@ -144,7 +145,7 @@ class Team:
         numbers = [int(files is None), sum(each.size for each in own.values()), len(own)]
         if self.size > 1:
             numbers = ranks.decided(numbers, lambda rows: rows.sum(0))
-        self._chunk = least_chunk(*numbers[1:])
+            self._chunk = least_chunk(*numbers[1:])
         return not numbers[0]
 
     def report(

@@ -271,17 +271,17 @@ class LocalDepot(Depot):
 
     def find(
         self, which: bool | str | Path, keep: Keep, alone: Verify
-    ) -> tuple[Path | None, list[str]]:
+    ) -> tuple[Saved | None, list[str]]:
         """Bring the newest checkpoint to each host, and the logs to rank 0."""
         brought = self._bring(is_wanted=True)
         if brought is None:
             return None, []
         with ranks.on_all_ranks(f"go on from {brought.path}"):
             if self.team.is_first_here:
-                self.go_on_from(brought.path)
+                self.go_on_from(brought)
                 if self.store is not None:
                     self.store.copy(brought)
-        return brought.path, []
+        return brought, []
 
     def _bring(self, *, is_wanted: bool, is_anew: bool = False) -> Saved | None:
         run, starts, self._number, brought = bring_to_each_host(
