@@ -1,5 +1,6 @@
 """From losses to optimizer steps: accumulation windows, averaging over ranks, loss scaling."""
 
+from .buckets import arrange_buckets, buckets_of, warn_of_buckets
 from .gradients import (
     Gradients,
     non_finite,
@@ -21,10 +22,13 @@ __all__ = [
     "Optimizers",
     "Update",
     "are_alike",
+    "arrange_buckets",
+    "buckets_of",
     "non_finite",
     "norm_of",
     "norm_read_by_all",
     "one_of",
     "parameters_of",
     "ready_gradients",
+    "warn_of_buckets",
 ]

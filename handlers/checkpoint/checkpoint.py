@@ -12,6 +12,7 @@ from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Changes
+from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
 from .export import Export
 from .format import Keep, latest
 from .load import EvaluatesSaved, VerifyingReader, resume, settings_of, settings_of_steps
@@ -22,8 +23,6 @@ from .save import (
     OnFailure,
     ReadBack,
     Recorder,
-    arrange_buckets,
-    buckets_of,
     buffers_of_own,
     check_arguments,
     refuse_second_resume,
@@ -31,7 +30,6 @@ from .save import (
     refuse_unsaveable,
     take_part,
     take_run,
-    warn_of_buckets,
 )
 
 logger: logging.Logger = logging.getLogger("camshaft")

@@ -170,8 +170,8 @@ class Export:
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
             # A sharded export sends to other ranks, which no thread may do.
-            is_beside = self.background and not self._is_sharded(state)
-            return Recorder(self, Depot(self.directory, is_export=True), background=is_beside)
+            is_background = self.background and not self._is_sharded(state)
+            return Recorder(self, Depot(self.directory, is_export=True), background=is_background)
 
         return state.recall(self, make, saved=False)
 

@@ -5,6 +5,7 @@ from .catalogue import Checkpoints as Checkpoints
 from .catalogue import Verify as Verify
 from .catalogue import checkpoints as checkpoints
 from .catalogue import chosen as chosen
+from .catalogue import find as find
 from .catalogue import refuse_unknown_metrics as refuse_unknown_metrics
 from .catalogue import scan as scan
 from .catalogue import verified_at as verified_at
@@ -50,8 +51,8 @@ from .verify import verify_files as verify_files
 from .verify import verify_portion as verify_portion
 from .write import LATEST as LATEST
 from .write import commit as commit
-from .write import condemned as condemned
 from .write import drop as drop
+from .write import hide as hide
 from .write import is_claimed as is_claimed
 from .write import note_latest as note_latest
 from .write import place_for as place_for

@@ -12,7 +12,7 @@ from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
-from .catalogue import Checkpoints, Verify, chosen
+from .catalogue import Verify, chosen, find
 from .contents import stored_in
 from .saved import NAME, Saved, read_weights, saved_at
 from .verify import verify_files
@@ -46,29 +46,21 @@ def weights_at(
             return _in_file(path)
         if other is not None and (found := other(path, object)) is not None:
             return found
-    if not together and (one := _one(path)) is not None:
-        return read_weights(one, object, is_verified=False)
+    if isinstance(path, Saved):
+        path = path.path
+    if not together and NAME.fullmatch(path.absolute().name):
+        return read_weights(saved_at(path), object, is_verified=False)
 
     def choose(verify: Verify) -> Path | None:
-        if (saved := _one(path)) is not None:
-            verify(saved)
-        elif isinstance(path, Path):
-            saved = Checkpoints(path, verify).latest()
+        saved = find(path, verify)
         return None if saved is None else saved.path
 
     place = chosen(choose) if together else choose(verify_files)
     if place is not None:
         return read_weights(saved_at(place), object, is_verified=True)
-    if isinstance(path, Path) and (file := path / f"{object}{TENSORS}").exists():
+    if (file := path / f"{object}{TENSORS}").exists():
         return stored_in(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")
-
-
-def _one(path: Path | Saved) -> Saved | None:
-    """The checkpoint at a path, unless it is a directory of them."""
-    if isinstance(path, Saved):
-        return path
-    return saved_at(path) if NAME.fullmatch(path.absolute().name) else None
 
 
 def _in_file(path: Path) -> Mapping[str, Any]:

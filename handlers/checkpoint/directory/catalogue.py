@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 from ....engine import ranks
 from ..format import (
+    MANIFEST,
     Best,
     BrokenCheckpoint,
     Keep,
@@ -23,7 +24,7 @@ from ..format import (
     keep_of,
     reading,
 )
-from .saved import Saved, names_in, saved_at
+from .saved import NAME, Saved, names_in, saved_at
 from .verify import check_pieces, verify_files, verify_portion
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -158,6 +159,21 @@ def checkpoints(directory: str | Path) -> Checkpoints:
     True
     """
     return Checkpoints(directory)
+
+
+def find(place: Path, verify: Verify = verify_files, claim: Best | None = None) -> Saved | None:
+    """The good checkpoint at a path; in a directory the newest, or the best by a claim; or None.
+
+    Raises:
+        BrokenCheckpoint: The one at the path is damaged.
+        ValueError: All checkpoints in the directory are broken, or none has the claim's metric.
+    """
+    if NAME.fullmatch(place.absolute().name) or (place / MANIFEST).is_file():
+        saved = saved_at(place)
+        verify(saved)
+        return saved
+    found = Checkpoints(place, verify)
+    return found.latest() if claim is None else found.best_by(claim)
 
 
 def verified_at(path: Path, verify: Verify = verify_files) -> Saved:

@@ -22,7 +22,7 @@ from ..format import (
     Payload,
     Table,
     TensorInfo,
-    layout,
+    header_of,
     open_tensors,
     rank_file,
     reading,
@@ -213,7 +213,7 @@ def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:
         return torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="meta")
 
     forms = {name: form(each.info) for name, each in tensors.items()}
-    header, places = layout(forms)
+    header, places = header_of(forms)
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)

@@ -230,14 +230,14 @@ def unclaimed(
 
 
 def drop(saved: Saved) -> bool:
-    """Remove a checkpoint; False, with a warning, if it stays: see `condemned`."""
-    paths = condemned([saved])
+    """Remove a checkpoint; False, with a warning, if it stays: see `hide`."""
+    paths = hide([saved])
     for path in paths:
         remove_path(path)
     return bool(paths)
 
 
-def condemned(unwanted: Iterable[Saved]) -> list[Path]:
+def hide(unwanted: Iterable[Saved]) -> list[Path]:
     """Rename checkpoints, so that their names are gone: the hidden paths, to be removed.
 
     A checkpoint with files that Camshaft did not write stays, with a warning.

@@ -45,8 +45,8 @@ from .retention import latest as latest
 from .tensors import DTYPES as DTYPES
 from .tensors import Payload as Payload
 from .tensors import TensorInfo as TensorInfo
+from .tensors import header_of as header_of
 from .tensors import info_of as info_of
-from .tensors import layout as layout
 from .tensors import open_tensors as open_tensors
 from .tensors import tensors_in as tensors_in
 from .tensors import tensors_in_order as tensors_in_order

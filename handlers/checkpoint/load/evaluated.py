@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
 from ....engine.modules import all_modules, evaluate_saved, fully_sharded, is_copy, reshard
-from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
+from ..directory import Saved, checkpoints, chosen, find, saved_at
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
@@ -107,15 +107,8 @@ class EvaluatesSaved:
         place = Path(self.directory if which in ("latest", "best") else which)
         if which == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"checkpoint='best' needs one best(...) in keep; it is {self.keep!r}")
-        found: Saved | None
-        if which == "best":
-            found = Checkpoints(place, verify).best_by(self.keep.bests[0])
-        elif which == "latest" or any(scan(place)):
-            found = Checkpoints(place, verify).latest()
-        else:
-            found = saved_at(place) if place.exists() else None
-            if found is not None:
-                verify(found)
+        claim = self.keep.bests[0] if which == "best" else None
+        found = find(place, verify, claim) if place.exists() else None
         if found is None:
             raise FileNotFoundError(
                 f"checkpoint={str(which)!r}: {place} holds no checkpoint to evaluate; name "

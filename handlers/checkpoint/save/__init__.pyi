@@ -8,9 +8,6 @@ from .begin import start_over as start_over
 from .depot import Again as Again
 from .depot import Depot as Depot
 from .depot import Draft as Draft
-from .gradient_buckets import arrange_buckets as arrange_buckets
-from .gradient_buckets import buckets_of as buckets_of
-from .gradient_buckets import warn_of_buckets as warn_of_buckets
 from .read_back import ReadBack as ReadBack
 from .recorder import CheckpointMemory as CheckpointMemory
 from .recorder import Recorder as Recorder

@@ -18,7 +18,7 @@ from ..directory import (
     Verify,
     chosen,
     commit,
-    condemned,
+    hide,
     is_claimed,
     next_number,
     place_for,
@@ -180,11 +180,11 @@ class Depot:
         self._cache.add(saved)
         return saved
 
-    def condemned(self, keep: Keep, broken: Collection[str]) -> list[Path]:
+    def hide_unclaimed(self, keep: Keep, broken: Collection[str]) -> list[Path]:
         """The directories of checkpoints that no claim keeps, under hidden names."""
         try:
             found = self._cache.scan()
-            return condemned(unclaimed(found, self.claims(keep), broken, self.spared))
+            return hide(unclaimed(found, self.claims(keep), broken, self.spared))
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
             return []

@@ -175,8 +175,8 @@ class Recorder:
             return
         draft = depot.draft(manifest)
         save = Save(draft, files, snapshot.pieces, keep, broken, exports, writer.several_times)
-        is_beside = self._staging is not None
-        with nullcontext() if is_beside else team.all("write its part of a checkpoint"):
+        writes_in_thread = self._staging is not None
+        with nullcontext() if writes_in_thread else team.all("write its part of a checkpoint"):
             writer.start(save, partial(self._ask_again, state))
 
     @property
@@ -246,7 +246,7 @@ class Save:
                 wait_for(self.exports)
                 saved = depot.commit(draft, everyone, self.again)
                 logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
-                unwanted = depot.condemned(self.keep, self.broken)
+                unwanted = depot.hide_unclaimed(self.keep, self.broken)
         except BaseException:
             draft.give_up()
             raise

@@ -36,8 +36,8 @@ from ..format import (
     Payload,
     TensorInfo,
     UnreadableError,
+    header_of,
     installed_versions,
-    layout,
     needing_memory,
     rank_file,
     reading,
@@ -94,7 +94,7 @@ class Part(NamedTuple):
 def take_run(
     objects: Mapping[str, Any],
     part: Part,
-    lies: Layout,
+    layout: Layout,
     lent: Mapping[Module, Mapping[str, Tensor]],
     buffers: Buffers,
     read_back: ReadBack | None = None,
@@ -127,18 +127,18 @@ def take_run(
         trees |= whole.trees if is_first else {}
     if sharded:
         tensors |= {MEMORY: part.shared} if part.shared else {}
-        lies.update(tensors, _same_on_all_ranks(objects))
-        mine |= lies.own(tensors)
-        trees |= {PIECES: lies.tree} if is_first else {}
+        layout.update(tensors, _same_on_all_ranks(objects))
+        mine |= layout.own(tensors)
+        trees |= {PIECES: layout.tree} if is_first else {}
         tensors = {}
     else:
         modules = {file: objects[file] for file in tensors if file != TRAIN}
         tensors = with_frozen_apart(modules, tensors)
     if mine:
         tensors[own] = mine
-    said = dumps([sorted(objects), lies.digest if sharded else ""])
+    said = dumps([sorted(objects), layout.digest if sharded else ""])
     digest = int(sha256(said.encode()).hexdigest()[:12], 16)
-    return Snapshot(trees, tensors, lies.infos if sharded else {}, digest)
+    return Snapshot(trees, tensors, layout.infos if sharded else {}, digest)
 
 
 def take_part(state: State[Any, Any]) -> Part:
@@ -334,7 +334,7 @@ def streamed(snapshot: Snapshot) -> dict[str, Payload]:
 
 def stream_of(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:
     """A file of these tensors, whose whole values are in `values` if they are sharded."""
-    header, places = layout(tensors)
+    header, places = header_of(tensors)
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)
@@ -356,7 +356,7 @@ class FileBuffer:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._form = _form(tensors)
-        header, places = layout(tensors)
+        header, places = header_of(tensors)
         size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
         memory = _memory(size, pinned=any(tensor.is_cuda for tensor in tensors.values()))
         memory[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)
