@@ -151,6 +151,20 @@ def test_nothing_inside_the_rings_knows_them():
     assert known == []
 
 
+DOORS = {"handlers/cluster/": 52, "handlers/bridges/": 17, "handlers/tools/": 40, "": 15}
+"""How many names of `handlers/checkpoint` a ring knows, and the rest; no door grows."""
+
+
+def test_the_doors_of_checkpoint_do_not_grow():
+    names = {ring: set() for ring in DOORS}
+    for path in MODULES:
+        if not name_of(path).startswith("handlers/checkpoint/"):
+            ring = next(each for each in DOORS if name_of(path).startswith(each))
+            found = [(m, name) for m, name in imported(path) if isinstance(m, Path)]
+            names[ring] |= {n for m, n in found if f"{m}/".startswith("handlers/checkpoint/")}
+    assert all(len(names[ring]) <= most for ring, most in DOORS.items()), names
+
+
 def test_only_imports_for_types_are_left_out_of_the_arrows(tmp_path, monkeypatch):
     monkeypatch.setitem(globals(), "ROOT", tmp_path)
     (path := tmp_path / "one.py").write_text(

@@ -98,12 +98,12 @@ with ranks.process_group("gloo"):
 
 def test_a_save_of_one_process(processes, tmp_path):
     done = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
-    check(done, files=38, calls=2_150)  # one is of what the run has changed
+    check(done, files=33, calls=1_180)  # one is of what the run has changed
 
 
 def test_a_save_of_two_ranks(processes, tmp_path):
     for done in processes.run_ranks(2, RANKS, tmp_path / "run", Path(__file__).parent):
-        check(done, files=44, calls=2_400)
+        check(done, files=41, calls=1_480)
 
 
 def check(done, files, calls):

@@ -9,6 +9,7 @@ from .codec import MAPPINGS as MAPPINGS
 from .codec import TREE as TREE
 from .codec import Encoder as Encoder
 from .codec import decode as decode
+from .codec import rank_file as rank_file
 from .codec import references as references
 from .codec import tree_at as tree_at
 from .codec import tree_in as tree_in
@@ -21,11 +22,9 @@ from .manifest import FROZEN as FROZEN
 from .manifest import LARGEST_COUNT as LARGEST_COUNT
 from .manifest import MANIFEST as MANIFEST
 from .manifest import PLAIN_NAME as PLAIN_NAME
-from .manifest import TENSORS as TENSORS
 from .manifest import TRAIN as TRAIN
 from .manifest import Manifest as Manifest
 from .manifest import installed_versions as installed_versions
-from .manifest import rank_file as rank_file
 from .pieces import MEMORY as MEMORY
 from .pieces import PIECES as PIECES
 from .pieces import Grid as Grid
@@ -43,6 +42,7 @@ from .retention import every as every
 from .retention import keep_of as keep_of
 from .retention import latest as latest
 from .tensors import DTYPES as DTYPES
+from .tensors import TENSORS as TENSORS
 from .tensors import Payload as Payload
 from .tensors import TensorInfo as TensorInfo
 from .tensors import header_of as header_of

@@ -39,6 +39,11 @@ PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair in a text, which JSON would read back as one character."""
 
 
+def rank_file(rank: int) -> str:
+    """The name, without its ending, of a rank's own files."""
+    return f"rank-{rank:05d}"
+
+
 class Encoder:
     """Turns values into JSON, and collects their tensors by name.
 

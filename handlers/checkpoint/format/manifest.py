@@ -14,15 +14,15 @@ from typing import Any, cast
 from ....engine.state import as_float
 from ...common import version_of
 from ...files import budget, tree_of
-from .checksums import MANY, Checksums, ManyChecksums
-from .codec import Encoder, decode
+from .checksums import COLUMN, MANY, Checksums, ManyChecksums, in_columns, of_columns
+from .codec import Encoder, decode, rank_file
 from .errors import UnreadableError
 from .tensors import Payload
 
 FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
 
-MANIFEST, TENSORS = "manifest.json", ".safetensors"
+MANIFEST = "manifest.json"
 LARGEST_COUNT = 2**63 - 1
 """The largest number that any field of a manifest takes."""
 TRAIN = "train"
@@ -33,14 +33,7 @@ ROOM = 2**20
 """Bytes that a manifest needs for the checksums."""
 ROOM_OF_RANK = 64
 """Bytes that a manifest needs for the names and sizes of the files of one of many ranks."""
-COLUMN = "rank-*"
-"""Stands for `rank_file` of each rank, in the manifest of many."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
-def rank_file(rank: int) -> str:
-    """The name, without its ending, of a rank's own files."""
-    return f"rank-{rank:05d}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +84,7 @@ class Manifest:
         if len(self.files) <= MANY:
             body["files"] = {name: asdict(each) for name, each in self.files.items()}
             return json.dumps(body | {"sha256": _digest(body)}, indent=1)
-        columns, rest = _in_columns(self.files, self.world_size)
+        columns, rest = in_columns(self.files, self.world_size)
         # A list for each file would be an object for each: see `ManyChecksums`.
         marks = {f"{COLUMN}{kind}": f"\0{kind} of all ranks" for kind in columns}
         body["files"] = marks | rest
@@ -149,9 +142,13 @@ class Manifest:
                     f"the version that wrote it: {body.get('versions')}"
                 )
             content = decode(body, {}) if b'"!' in text else body  # a tag, such as that of NaN
-            files = _of_columns(content.pop("files"))
+            files = content.pop("files")
+            if f"{COLUMN}.json" in files:
+                files = of_columns(files)
+            else:
+                files = {name: Checksums(**each) for name, each in files.items()}
             manifest = cls(files=files, **content)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError) as error:
             raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
         for item in fields(cls):
             if not _fits(str(item.type), getattr(manifest, item.name)):
@@ -163,45 +160,6 @@ class Manifest:
         if odd := [name for name, each in files.items() if each.size > budget.LARGEST_FILE]:
             raise ValueError(f"it names files of more than {budget.LARGEST_FILE} bytes: {odd[:3]}")
         return manifest
-
-
-def _in_columns(
-    files: Mapping[str, Checksums], count: int
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The files of ranks as a list for each kind, as JSON in the order of ranks; others by name."""
-    columns, ranks = dict[str, str](), set[str]()
-    for kind in (".json", TENSORS):
-        names = [f"{rank_file(n)}{kind}" for n in range(min(count, len(files)))]
-        texts = (_as_list(files[name]) if name in files else "null" for name in names)
-        columns[kind] = f"[{','.join(texts)}]"
-        ranks.update(names)
-    return columns, {name: asdict(files[name]) for name in sorted({*files}.difference(ranks))}
-
-
-def _as_list(sums: Checksums) -> str:
-    return f"[{','.join(map(str, (sums.size, *sums.crc32)))}]"
-
-
-def _of_columns(tree: Mapping[str, Any]) -> Mapping[str, Checksums]:
-    """The files of a manifest; of one of many, in few objects."""
-    if not any(name.startswith(COLUMN) for name in tree):
-        return {name: Checksums(**each) for name, each in tree.items()}
-    files = ManyChecksums()
-    for name, each in tree.items():
-        if name.startswith(COLUMN):
-            kind = name.removeprefix(COLUMN)
-            for number, own in enumerate(each):
-                if own:
-                    _add(files, f"{rank_file(number)}{kind}", Checksums(own[0], own[1:]))
-        else:
-            _add(files, name, Checksums(**each))
-    return files
-
-
-def _add(files: ManyChecksums, name: str, sums: Checksums) -> None:
-    if not _are_checksums([sums]):
-        raise TypeError(f"{name} has {str(sums)[:50]}, which are no checksums")
-    files.add(name, sums.size, sums.crc32)
 
 
 def _are_counts(values: Collection[object]) -> bool:

@@ -20,6 +20,8 @@ from ...files import LARGEST_HEADER, regular, tree_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+TENSORS = ".safetensors"
+"""The ending of the names of such files."""
 DTYPES = {
     f"torch.{name}": code
     for name, code in {
