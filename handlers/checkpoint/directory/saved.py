@@ -111,8 +111,8 @@ class Saved:
         return file
 
 
-def saved_at(path: Path) -> Saved:
-    """The checkpoint at `path`; only its manifest is read."""
+def saved_at(path: Path, name: str | None = None) -> Saved:
+    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
     with reading(path, MANIFEST):
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
@@ -124,7 +124,7 @@ def saved_at(path: Path) -> Saved:
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
-        name = path.name
+        name = path.name if name is None else name
         if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)

@@ -122,12 +122,12 @@ class Depot:
             found = Checkpoints(self.directory, verify)
             broken = list[str]()
             if which not in (True, "latest", "best"):
-                saved = verified_at(Path(which), verify)
+                saved = verified_at(Path(str(which)), verify)
             else:
                 saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
                 broken = sorted(found.broken)
             next_number(found)  # a run that cannot save should not begin
-            return saved and saved.path, broken
+            return (None if saved is None else saved.path), broken
 
         path, broken = chosen(choose, alone)
         if path is not None and ranks.world_size() > 1:  # each rank reads the manifest itself
