@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from operator import methodcaller
 from typing import Any, cast
 
 from ....engine.state import as_float
@@ -143,7 +144,7 @@ class Manifest:
                 )
             content = decode(body, {}) if b'"!' in text else body  # a tag, such as that of NaN
             files = content.pop("files")
-            if f"{COLUMN}.json" in files:
+            if any(map(methodcaller("startswith", COLUMN), files)):
                 files = of_columns(files)
             else:
                 files = {name: Checksums(**each) for name, each in files.items()}

@@ -211,7 +211,8 @@ def validate_run(run: Any) -> None:
     with refusing("a run"):
         fresh, state = State[Any, Any]().state_dict(), State[Any, Any]()
         kinds = {name: {type(value), type(None)} for name, value in fresh.items()}
-        odd = [n for n in kinds if type(run[n]) not in kinds[n] and fresh[n] is not None]
+        known = [name for name in run if fresh.get(name) is not None]
+        odd = [name for name in known if type(run[name]) not in kinds[name]]
         state.load_state_dict(run)
         counts = [run[name] for name in fresh if type(fresh[name]) is int]
         kept = [state.control.completed]

@@ -78,6 +78,8 @@ class CheckpointMemory:
     override: list[str] = field(default_factory=list)
     reset: list[str] = field(default_factory=list)
     """The arguments of the last start: a name in `reset` takes effect only once."""
+    weights: dict[str, list[str]] = field(default_factory=dict)
+    """Empty: format 3 has this name, from when checkpoints could leave frozen weights out."""
     buckets: dict[str, list[list[int]]] = field(default_factory=dict)
     """By model, the buckets in which more than two ranks add up its gradients under DDP."""
 
