@@ -104,7 +104,7 @@ class Local:
         if begins and not saves.resume:
             own.refuse_earlier_run()
         run, starts = bring_newest(
-            *(shared.directory, own.directory, own.team, saves.keep),
+            *(shared.directory, own.directory, own.hosts, saves.keep),
             is_wanted=begins and saves.resume in (True, "latest"),
         )
         if saves.start_over or not run:
@@ -200,7 +200,7 @@ class LocalCheckpoint(Checkpoint):
                 "there are several"
             )
         depot.store = store
-        return depot.team
+        return depot.hosts
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, let it be copied, and release the directory."""
@@ -228,8 +228,6 @@ class LocalCheckpoint(Checkpoint):
 class LocalDepot(Depot):
     """The disks of all hosts: each commits its own files, with the manifest of rank 0."""
 
-    team: Hosts
-
     def __init__(
         self, directory: str | Path, copies: int = 1, *, is_numbered: bool = False
     ) -> None:
@@ -241,7 +239,8 @@ class LocalDepot(Depot):
             is_numbered: True if numbers go on from the largest on any host, since `keep` goes by
                 them; False if each host counts what it has.
         """
-        super().__init__(directory, Hosts(Path(directory).absolute(), copies=copies))
+        self.hosts: Hosts = Hosts(Path(directory).absolute(), copies=copies)
+        super().__init__(directory, self.hosts)
         self.store: ObjectStore | None = None
         """Where the hosts copy checkpoints to, each its own files."""
         self._is_numbered = is_numbered
@@ -251,8 +250,8 @@ class LocalDepot(Depot):
     def open(self) -> None:
         """Find the hosts; the first rank of each locks its directory."""
         if not self._is_open:
-            self.team.meet()
-            self._lock_it(self.team.is_first_here)
+            self.hosts.meet()
+            self._lock_it(self.hosts.is_first_here)
 
     def claims(self, keep: Keep) -> Keep:
         """At least two: while one appears on the hosts one by one, all have the one before."""
@@ -261,7 +260,7 @@ class LocalDepot(Depot):
     def refuse_earlier_run(self) -> None:
         """Refuse a new run where a host has checkpoints of an earlier one."""
         self.open()
-        refuse_other_run(self.directory, self.team)
+        refuse_other_run(self.directory, self.hosts)
 
     def begin(self, *, is_anew: bool) -> None:
         """Name a new run; what an earlier one left on the disks is refused, or moved aside."""
@@ -277,7 +276,7 @@ class LocalDepot(Depot):
         if brought is None:
             return None, []
         with ranks.on_all_ranks(f"go on from {brought.path}"):
-            if self.team.is_first_here:
+            if self.hosts.is_first_here:
                 self.go_on_from(brought)
                 if self.store is not None:
                     self.store.copy(brought)
@@ -285,7 +284,7 @@ class LocalDepot(Depot):
 
     def _bring(self, *, is_wanted: bool, is_anew: bool = False) -> Saved | None:
         run, starts, self._number, brought = bring_to_each_host(
-            self.directory, self.team, self.store, is_wanted=is_wanted
+            self.directory, self.hosts, self.store, is_wanted=is_wanted
         )
         if brought is not None:
             starts = max(starts, self._bring_logs(run))
@@ -295,7 +294,7 @@ class LocalDepot(Depot):
     def carry_on(self) -> None:
         """Go on with a state that is at hand, beside the checkpoints that are there."""
         with ranks.on_all_ranks(f"read {self.directory}"):
-            own = held_in(self.directory) if self.team.is_first_here else {}
+            own = held_in(self.directory) if self.hosts.is_first_here else {}
         found = [each for some in ranks.gathered([*own]) for each in some]
         self._number = max((each.number for each in found), default=0)
         newest = max(found, default=None)
@@ -305,31 +304,31 @@ class LocalDepot(Depot):
         """Note which run it is, which start of it, and whose logs rank 0 writes."""
         run = run or str(ranks.from_first(uuid4().hex))
         self.lineage = (run, starts + 1)
-        self.team.logs = SentLogs(self.directory, run, starts + 1)
+        self.hosts.logs = SentLogs(self.directory, run, starts + 1)
         with ranks.on_all_ranks(f"write to {self.directory}"):
-            if self.team.rank == 0:
-                self.team.logs.mark()
+            if self.hosts.rank == 0:
+                self.hosts.logs.mark()
 
     def _bring_logs(self, run: str) -> int:
         """Bring the logs to rank 0; the number of the start that wrote the latest."""
         store, stored = self.store, dict[str, FoundLog]()
-        if store is not None and self.team.rank == 0:
+        if store is not None and self.hosts.rank == 0:
             start = max((each.start for each in store.manifests()), default=0)
             stored = {n: FoundLog(start, size, -1) for n, size in store.logs().items()}
-        start, lacking = bring_logs(self.directory, self.team, run, stored)
+        start, lacking = bring_logs(self.directory, self.hosts, run, stored)
         with ranks.on_all_ranks("download the logs"):
-            if store is not None and self.team.rank == 0 and lacking:
+            if store is not None and self.hosts.rank == 0 and lacking:
                 store.fetch_logs(lacking)
         return start
 
     def copy_newest(self) -> None:
         """Let the last checkpoint be copied to the store."""
-        if self.team.is_first_here and self.store is not None and self.newest is not None:
+        if self.hosts.is_first_here and self.store is not None and self.newest is not None:
             self.store.copy(self.newest)
 
     def commit(self, draft: Draft, files: Files, again: Again[Saved]) -> Saved:
         """Give each host's part its name, when rank 0 has written the manifest."""
-        team, store, manifest = self.team, self.store, draft.manifest
+        team, store, manifest = self.hosts, self.store, draft.manifest
         is_copied = team.rank == 0 and store is not None and store.is_free()
         if team.rank > 0:
             manifest, is_copied = team.hear(draft.path)
