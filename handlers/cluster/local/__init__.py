@@ -5,15 +5,8 @@ those of the host before it (`hosts`), and a manifest of all files. A start take
 which every file is somewhere (`bring`).
 """
 
-from .bring import ObjectStore, bring_newest, refuse_other_run
+from .bring import ObjectStore
 from .hosts import Hosts
-from .local import Local, LocalRecorder
+from .local import Local, LocalCheckpoint
 
-__all__ = [
-    "Hosts",
-    "Local",
-    "LocalRecorder",
-    "ObjectStore",
-    "bring_newest",
-    "refuse_other_run",
-]
+__all__ = ["Hosts", "Local", "LocalCheckpoint", "ObjectStore"]

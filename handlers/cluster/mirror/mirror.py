@@ -12,6 +12,7 @@ from typing import Any
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import LOGS, Checkpoint
 from ...journal import Journal
+from ..local import LocalCheckpoint
 from .parts import Host
 from .process import StoreProcess
 from .store import check_address, local_path, protocol_of, shown
@@ -31,7 +32,7 @@ class Mirror:
     logs are fetched, unless the directory has them: a machine with an empty disk goes on. What the
     claims of `keep` no longer want, and the disk does not have, is removed from the store.
 
-    With `Checkpoint(local=True)`, whose hosts share no directory, each host copies the files of its
+    With `LocalCheckpoint`, whose hosts share no directory, each host copies the files of its
     own ranks to a prefix of its own, such as `s3://bucket/run/host-1`; whoever resumes joins them.
 
     A store that fails does not end the run: a warning tells when it begins to fail, a line when it
@@ -110,7 +111,7 @@ class Mirror:
         """
         saves, process = self._checkpoint(state.engine), self._process(state)
         is_here, hosts = ranks.rank() == 0, None
-        if saves.has_own_disks:
+        if isinstance(saves, LocalCheckpoint):
             found = saves.copy_to(state, process)
             hosts = asdict(Host(found.number, len(found.firsts), found.members, found.size))
             is_here = found.is_first_here

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Checkpoint, Mirror, best, checkpoints, fetch
+from camshaft.handlers import Checkpoint, LocalCheckpoint, Mirror, best, checkpoints, fetch
 from camshaft.handlers.checkpoint.directory import scan
 
 from .test_local_disks import SCRIPT, outcome, same
@@ -264,10 +264,10 @@ def test_a_host_whose_disk_is_full_costs_one_save_and_no_time(processes, tmp_pat
 def test_one_process_is_one_host_and_never_mixes_runs(tmp_path):
     def run(until, *, name="run", **options):
         engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})
-        saving = {"when": Events.ITERATION_COMPLETED, "local": True}
+        saving = {"when": Events.ITERATION_COMPLETED}
         engine.add(
             Mirror(f"file:{tmp_path}/store", interval=0.05),
-            Checkpoint(tmp_path / name, **{"resume": True} | saving | options),
+            LocalCheckpoint(tmp_path / name, **{"resume": True} | saving | options),
         )
         began = []
         engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
@@ -295,7 +295,7 @@ def test_an_evaluation_of_a_part_says_where_the_rest_is(tmp_path):
     model = nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     engine = supervised(model, optimizer, nn.functional.mse_loss)
-    engine.add(Checkpoint(tmp_path, local=True))
+    engine.add(LocalCheckpoint(tmp_path))
     pairs = [(torch.ones(1, 1), torch.ones(1, 1))]
     engine.run(pairs, max_epochs=1)
     engine.evaluate(pairs, checkpoint="latest")
@@ -307,7 +307,7 @@ def test_an_evaluation_of_a_part_says_where_the_rest_is(tmp_path):
 def test_starting_over_beside_a_run_that_goes_on_moves_the_old_checkpoints_aside(tmp_path):
     for _ in range(2):
         engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})
-        beside = Checkpoint(tmp_path / "beside", local=True, start_over=True)
+        beside = LocalCheckpoint(tmp_path / "beside", start_over=True)
         engine.add(beside, Checkpoint(tmp_path / "run", resume=True))
         state = engine.run(range(2), max_epochs=1)
     assert state.iteration == 2
@@ -317,9 +317,9 @@ def test_starting_over_beside_a_run_that_goes_on_moves_the_old_checkpoints_aside
 def test_what_hosts_without_a_shared_directory_cannot_do_is_refused(tmp_path):
     engine = Engine(lambda state, batch: None)
     stores = [Mirror(f"file:{tmp_path}/{name}") for name in ("one", "two")]
-    engine.add(*stores, Checkpoint(tmp_path / "run", local=True))
+    engine.add(*stores, LocalCheckpoint(tmp_path / "run"))
     with pytest.raises(ValueError, match="needs one Mirror in its engine"):
         engine.run([1], max_epochs=1)
     for resume in ("best", "."):
         with pytest.raises(ValueError, match="resume from the newest checkpoint alone"):
-            Checkpoint("run", local=True, keep=best(1, "loss"), resume=resume)
+            LocalCheckpoint("run", keep=best(1, "loss"), resume=resume)
