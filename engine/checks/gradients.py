@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from .. import modules
 from ..events import Events
 from ..explain import warn
-from .checked import After, Check, Checked, Moment, unwatch_steps, updated, watch_steps
+from .changed import address_of
+from .checked import (
+    After,
+    Check,
+    Checked,
+    Moment,
+    objects_by_place,
+    unwatch_steps,
+    updated,
+    watch_steps,
+)
+from .reached import reached
 
 if TYPE_CHECKING:
     from ..update import Update
@@ -107,6 +120,7 @@ class GradientCheck:
         if loss is not None and id(update) not in self._met:
             self._met.add(id(update))
             _check_loss(update, loss, is_mean=is_mean)
+            _refuse_scaled(self._run, loss)
             if update.compiled is None and not self._looks:  # a hook would be compiled into it
                 self._looks = True
                 watch_steps(self._stepped)
@@ -252,6 +266,37 @@ def _check_loss(update: Update, loss: Any, *, is_mean: bool) -> None:
             f"the mean over the micro-batches of a window itself, so that gradients are {number} "
             f"times too small. Leave `/ {number}` out; where it is meant, write `* {1 / number:g}`"
         )
+
+
+def _refuse_scaled(run: Checked, loss: Any) -> None:
+    """Refuse a loss from `scaler.scale(loss)`: no update divides its gradients again.
+
+    Raises:
+        RuntimeError: The scale of a reachable scaler has multiplied the loss.
+    """
+    if not (factors := {*_factors(getattr(loss, "grad_fn", None))}):
+        return
+    kind = sys.modules["torch"].amp.GradScaler
+    found = objects_by_place(run.objects) | reached(
+        [run.process], lambda own: issubclass(own, kind)
+    )
+    for name, each in found.items():
+        scale = each._scale if isinstance(each, kind) else None
+        if scale is not None and address_of(scale) in factors:
+            raise RuntimeError(
+                f"the loss is multiplied by the scale of {name}, and nothing divides its gradients "
+                "by it: write Update(optimizer, scaler=scaler), which does both, and leave "
+                "scaler.scale(...) out: update(state, loss)"
+            )
+
+
+def _factors(node: Any) -> Iterator[int]:
+    """The addresses of the tensors by which a loss, or a term of it, was multiplied last."""
+    if type(node).__name__ in ("AddBackward0", "DivBackward0", "MulBackward0"):
+        if (other := getattr(node, "_saved_other", None)) is not None:
+            yield address_of(other)
+        for each, _ in node.next_functions:
+            yield from _factors(each)
 
 
 def _is_sum(division: Any, number: int) -> bool:

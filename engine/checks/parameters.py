@@ -13,6 +13,22 @@ from .changed import address_of, addresses_in, sample
 from .checked import Check, Checked, objects_by_place, optimizers_of, updated
 
 
+def refuse_autocast() -> None:
+    """Refuse an autocast around a run: its copies of the weights last until it ends.
+
+    Raises:
+        RuntimeError: There is one, and it keeps copies.
+    """
+    torch = sys.modules["torch"]
+    if torch.is_autocast_cache_enabled() and any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise RuntimeError(
+            "the run is in a `with torch.autocast(...)`, which keeps its cast copies of the "
+            "weights until it ends, so that each step would compute with the first weights. Leave "
+            'it out and write supervised(..., precision="bf16"); or put it into the process '
+            "function; or give it cache_enabled=False"
+        )
+
+
 def check_known(run: Checked) -> None:
     """Warn of an optimizer if the engine knows no module with its parameters."""
     own = {

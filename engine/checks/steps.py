@@ -63,7 +63,7 @@ class _Steps:
     """What a run has announced since it began, and who waits for it."""
 
     def __init__(self, run: Checked) -> None:
-        self.run, self.state = run, run.state
+        self.run, self.state, self.counts = run, run.state, run.state.counts
         self.updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         updates = run.updates.values()
@@ -171,7 +171,7 @@ class _Steps:
 
     def count(self, event: EventEnum) -> int:
         """How often an event has come."""
-        return self.state.step if event is STEP else self.state.counts[event]
+        return self.state.step if event is STEP else self.counts[event]
 
 
 def check_limit(run: Checked) -> Check:

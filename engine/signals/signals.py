@@ -23,7 +23,7 @@ class Signal(blinker.Signal):
     """
 
     def __init__(self, event: EventEnum) -> None:
-        super().__init__(f"{event!r} of one engine.")
+        super().__init__()
         self.event = event
         self.listeners: list[Callable[[], None]] = []
         """Called when receivers come or go: the moments of runs under way look again."""
