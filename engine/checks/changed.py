@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from operator import attrgetter
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -57,13 +56,10 @@ DATA = "data"
 """The name of a run's data in expressions."""
 OF_DATA = (f"{DATA}.", f"{DATA}[")
 """How the names of its parts begin: a variable of the script may be called `data_size`."""
-OF_MODULES = frozenset(
-    {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
-)
+OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
-_where = attrgetter("where")
-OF_OPTIMIZERS = frozenset({"state", "param_groups", "defaults"})
-HOLDERS = (FunctionType, dict, type)
+OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
+HOLDERS = (FunctionType, dict, type, SimpleNamespace, Namespace)
 COMPUTES = (FunctionType, MethodType, partial)
 Roots = Iterator[tuple[str, Any]]
 
@@ -71,11 +67,9 @@ Roots = Iterator[tuple[str, Any]]
 class Changes:
     """What differs, at a save, from what the script made before the run.
 
-    It notes the settings and small values of all that a run can reach: attributes of modules,
-    losses, data sets, samplers, optimizers and a script's own objects, which parameters require a
-    gradient, variables of functions. What has changed, and is in no `state_dict`, is saved with
-    the run and put back. What cannot be put back, such as a hook, is told of at the save, and so
-    are objects with a state of their own that are not among the engine's objects.
+    It notes the settings and small values of all that a run can reach. What has changed, and is in
+    no `state_dict`, is saved with the run and put back. What cannot be put back, such as a hook, is
+    told of at the save, and so are objects with a state that are not among the engine's objects.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
@@ -91,7 +85,10 @@ class Changes:
         self._unsaved: dict[str, tuple[Any, Any]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
-        for found in search([*self._roots()], _is_kind_of_leaf, self._is_leaf):
+        roots = [*self._roots()]
+        for found in search(
+            roots, _is_kind_of_leaf, lambda e: id(e) in self._whole or self._is_unsaved(e)
+        ):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
         earlier: Changes | None = state.control.noted
@@ -118,9 +115,10 @@ class Changes:
         for name in self._carried - found.keys():
             if (place := self._notes.place(name)) is not None:
                 found[name] = place.read(), GONE
-        for name in self._not_ours(found) if found else ():
-            del found[name]
+        not_ours = self._not_ours(found) if found else ()
         for name, (value, was) in found.items():
+            if name in not_ours:
+                continue
             owner, _, key = name.rpartition(".")
             if key in HOOKS:
                 hooks = getattr(getattr(self._notes.place(name), "read", None), "__self__", {})
@@ -145,7 +143,7 @@ class Changes:
 
     def put_back(self) -> None:
         """Assign the values that an earlier part of the run, in another process, had changed."""
-        if not (saved := self._state.control.changes):  # of a checkpoint that is older
+        if not (saved := self._state.control.changes):
             return
         objects = self._state.engine.objects.values()
         self._saved = on_devices(saved["values"], saved["devices"], objects)
@@ -227,10 +225,6 @@ class Changes:
                 for key, one in own.items():
                     if isinstance(one, COMPUTES) or modules.is_kind_of_module(type(one)):
                         yield f"{name}.{key}", one
-
-    def _is_leaf(self, thing: Any) -> bool:
-        """True for what saves itself, or is not saved and is compared as a whole."""
-        return id(thing) in self._whole or self._is_unsaved(thing)
 
     def _is_unsaved(self, thing: Any) -> bool:
         """True for an object with a state that is not saved, nor is anything that it holds."""
@@ -330,10 +324,9 @@ class Changes:
                 owner, _, key = name.partition(" ")[0].rpartition(".")
                 filled = is_only_filled(key, self._functions, is_attribute=bool(owner))
                 self._records[name] = filled
-        gone = {
-            name for name, (value, _) in found.items() if value is GONE or self._records.get(name)
-        }
-        return found.keys() & (names | gone)
+            if value is GONE or self._records.get(name):
+                names.add(name)
+        return found.keys() & names
 
     def _tell_of_lost(self, lost: Mapping[str, str]) -> None:
         said = ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told)
@@ -347,15 +340,11 @@ class Changes:
 
     def _tell_of_unsaved(self) -> None:
         """Warn, once for each object, of changed objects with a state that are not saved."""
-        known = _known(self._state)
-        changed = {
-            name: each
-            for name, (each, before) in self._unsaved.items()
-            if id(each) not in known and _fingerprint(each, known) != before
-        }
+        known, changed = _known(self._state), dict[str, Any]()
+        for name, (each, before) in [*self._unsaved.items()]:
+            if id(each) not in known and _fingerprint(each, known) != before:
+                changed[name], _ = self._unsaved.pop(name)
         if changed:
-            for name in changed:
-                del self._unsaved[name]
             warn(_message(changed, self._state.engine.objects))
 
 
@@ -384,12 +373,7 @@ def _is_kept(value: Any) -> bool:
 
 def is_noted(owner: Any) -> bool:
     """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    return isinstance(owner, HOLDERS) or _is_kind_noted(type(owner))
-
-
-@once_a_type
-def _is_kind_noted(kind: type) -> bool:
-    return kind in (SimpleNamespace, Namespace) or is_by_user(kind)
+    return isinstance(owner, HOLDERS) or is_by_user(type(owner))
 
 
 def _parts_of(data: object) -> Roots:
@@ -435,7 +419,7 @@ def script_functions(
             if owner.partition(".")[0] != "camshaft":
                 found.append(function)
             if is_ours:
-                found += filter(None, map(_where, each.trigger.clauses))
+                found += [clause.where for clause in each.trigger.clauses if clause.where]
     return found
 
 
@@ -443,11 +427,10 @@ def _known(state: State[Any, Any]) -> set[int]:
     """The ids of saved things: objects and their parts, handlers, and objects in their memories."""
     objects, handlers = state.engine.objects, state.engine.handlers
     memories = [m for m in state.memory.saved.values() if hasattr(type(m), "saved_objects")]
-    kept = [each for memory in memories for each in memory.saved_objects()]
-    inside = [each for outer in (*objects.values(), *kept) for each in _attributes(outer)]
+    kept = [*objects.values(), *(each for memory in memories for each in memory.saved_objects())]
+    inside = [each for outer in kept for each in _attributes(outer)]
     held: set[int] | None = None
-    found = [*objects.values(), *handlers.values(), *kept]
-    found += [each for each in inside if not modules.is_kind_of_module(type(each))]
+    found = [*kept, *handlers.values(), *(e for e in inside if not modules.is_module(e))]
     for outer in objects.values():
         for model in modules.modules_of(outer):
             if outer is not model:  # the state_dict of a script's object may leave out a network
@@ -469,9 +452,10 @@ def addresses_in(things: Iterable[Any]) -> set[int]:
 
 def address_of(tensor: Any) -> int:
     """The address of a tensor's numbers; its identity if it has none."""
-    with suppress(Exception):  # such as a parameter without a shape, or a shard
+    try:
         return int(tensor.untyped_storage().data_ptr()) or id(tensor)
-    return id(tensor)
+    except Exception:  # such as a parameter without a shape, or a shard
+        return id(tensor)
 
 
 def _state_of(thing: Any) -> Any:
@@ -508,9 +492,8 @@ def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
         word = names[-1] if names[-1] not in taken else "_".join(names)
         lines.append(f'engine.objects["{word}"] = {name}')
         taken.add(word)
-    for name, each in changed.items():
-        if hasattr(each, "last_epoch"):
-            lines.append(f"or engine.add(LRSchedule({name})) in place of {name}.step()")
+    schedules = (name for name, each in changed.items() if hasattr(each, "last_epoch"))
+    lines += (f"or engine.add(LRSchedule({n})) in place of {n}.step()" for n in schedules)
     which = "it" if len(changed) == 1 else "them"
     return (
         f"the run changes {kinds}, and no checkpoint holds {which}, so that a resumed run "

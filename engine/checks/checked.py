@@ -9,7 +9,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..events import EventEnum, Events
-from ..modules import is_kind_of_module
+from ..modules import is_kind_of_module, modules_of
 from ..signals import Process, Receiver
 from ..state import State, once_a_type
 from .reached import is_kind_of_update
@@ -58,6 +58,12 @@ class Checked:
     def optimizers(self) -> dict[str, Any]:
         """The optimizers that the engine knows, by a name for messages."""
         return optimizers_of(objects_by_place(self.objects), self.handlers)
+
+    @cached_property
+    def weights(self) -> set[int]:
+        """The identities of the parameters of all modules that are, or are in, its objects."""
+        found = [each for thing in self.objects.values() for each in modules_of(thing)]
+        return {id(each) for module in found for each in module.parameters()}
 
     @cached_property
     def trained(self) -> set[int]:

@@ -37,9 +37,7 @@ ONE_LINE = """
 def check_steps(run: Checked) -> Check:
     """End a run in which handlers wait for steps that the process function does not announce.
 
-    This checks at the end of the first epoch, or of the run if that comes earlier, and 100
-    iterations after the first step of a torch optimizer. A run in which no optimizer stepped only
-    gets a warning, because its first epoch may train nothing on purpose.
+    A run in which no optimizer stepped only gets a warning: its first epoch may train nothing.
     """
     steps, moment = _Steps(run), None
     try:
@@ -70,8 +68,7 @@ class _Steps:
         self.optimizers = {
             id(one) for each in updates for one in modules.optimizers_in(each.optimizer)
         }
-        """The optimizers of these updates: if there are any, steps of other optimizers do not
-        count, such as a critic's that is trained for an epoch before the rest."""
+        """If there are any, steps of other optimizers do not count, such as a critic's."""
         events = {*GRADIENTS, STEP, SKIPPED, *self.updates.values()}
         self.before = {event: self.count(event) for event in events}
         self.written = {name: _written(each) for name, each in run.objects.items()}
@@ -149,10 +146,8 @@ class _Steps:
         values = values if isinstance(output, Mapping | list | tuple) else [output]
         if not any(getattr(each, "requires_grad", False) is True for each in values):
             return []
-        now = {name: _written(each) for name, each in self.run.objects.items()}
-        return [
-            f"objects[{name!r}]" for name, each in self.written.items() if each == now[name] != []
-        ]
+        things, before = self.run.objects.items(), self.written
+        return [f"objects[{n!r}]" for n, each in things if before[n] == _written(each) != []]
 
     def waiting(self, events: Iterable[EventEnum]) -> list[str]:
         """The names of handlers and limits that wait for one of these events."""

@@ -153,22 +153,17 @@ def _taken(now: Any, value: Any) -> Any:
         if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
             return value.to(now.device)
         now.data.copy_(value)
-    elif (
-        is_any_array(now)
-        and is_any_array(value)
-        and (now.shape, now.dtype) == (value.shape, value.dtype)
-    ):
+    elif is_any_array(now) and is_any_array(value):
+        if (now.shape, now.dtype) != (value.shape, value.dtype):
+            return value
         now[...] = value
     elif type(now) in (list, deque) and type(value) is list:
-        rest = [None] * (len(value) - len(now))
-        items = list(map(_taken, [*now, *rest], value))
+        items = list(map(_taken, [*now, *[None] * (len(value) - len(now))], value))
         now.clear()
         now.extend(items)
-    elif type(now) in MAPPINGS and type(value) in MAPPINGS:
-        found = {key: _taken(now.get(key), each) for key, each in value.items()}
-        now.clear()
-        now.update(found)
-    elif type(now) is type(value) is set:
+    elif (type(now) in MAPPINGS and type(value) in MAPPINGS) or type(now) is type(value) is set:
+        if type(now) is not set:
+            value = {key: _taken(now.get(key), each) for key, each in value.items()}
         now.clear()
         now.update(value)
     else:
@@ -188,14 +183,11 @@ def _mark(value: Any) -> list[Any]:
         elif kind is set:
             found.append(each.copy())
         elif kind in CONTAINERS:
-            is_plain = PLAIN.issuperset(map(type, each))
-            found.append([*each] if is_plain else [v if type(v) in PLAIN else kind for v in each])
+            found.append([v if type(v) in PLAIN else kind for v in each])
         elif is_plain_tensor(each):
             found += _Same(each), _numbers_of(each)
-        elif is_any_array(each):
-            # Of a large one, of some numbers, with those at its beginning.
-            step = max(1, each.size // 4096) if each.nbytes > LARGEST else 1
-            own = each.reshape(-1)[::step] if step > 1 else each
+        elif is_any_array(each):  # of a large one, some numbers
+            own = each.reshape(-1)[:: max(1, each.size // 4096)] if each.nbytes > LARGEST else each
             found += _Same(each), zlib.crc32(own.tobytes())
         else:
             found.append(each if kind in PLAIN else _Same(each))

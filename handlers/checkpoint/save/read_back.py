@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine.modules import all_modules
 from ....engine.state import (
     capture_generators,
     has_state,
+    is_plain_tensor,
     items_of,
     restore_generators,
     same_states,
@@ -80,19 +81,18 @@ class ReadBack:
     ) -> None:
         """Read back what is being saved, which has another form than the last save.
 
-        Args:
-            objects: The run's objects.
-            saved: By object, as in `state.json`.
-            tensors: By file and name.
-
-        Raises:
-            TypeError: An optimizer would not be put back.
-            ValueError: At the first save: the script makes an object in another form.
+        `saved` is by object, as in `state.json`; `tensors` are by file and name.
         """
         states = {n: decode(e["content"], tensors.get(e["file"], {})) for n, e in saved.items()}
         if odd := [*_odd(objects, states), *validate_objects(objects, states)]:
             raise ValueError(f"{NO_START}:\n  " + "\n  ".join(odd))
-        if lines := [*self._changed(objects, states, saved)]:
+        are_fixed = not any(map(reshapes, objects.values()))
+        lines = list[str]()
+        for name, each in objects.items():
+            if are_fixed or isinstance(each, Module):
+                left_out = saved[name].get("frozen", ())
+                lines += form_mismatches(name, self._forms.get(name), states[name], left_out)
+        if lines:
             said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
             if self.form is None:
                 raise ValueError(said)
@@ -106,31 +106,22 @@ class ReadBack:
                     self._copies.pop(name, None)
         restore_generators(rng)
 
-    def _changed(
-        self, objects: Mapping[str, Any], states: Mapping[str, Any], saved: Mapping[str, Any]
-    ) -> Iterator[str]:
-        are_fixed = not any(map(reshapes, objects.values()))
-        for name, each in objects.items():
-            if are_fixed or isinstance(each, Module):
-                left_out = saved[name].get("frozen", ())
-                yield from form_mismatches(name, self._forms.get(name), states[name], left_out)
-
 
 def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:
     """A line for each object whose state_dict() loses something."""
-    own = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
-    groups = {
-        name: [p for g in each.param_groups for p in g["params"]] for name, each in own.items()
-    }
-    trained = {id(each) for group in groups.values() for each in group}
+    trained = set[int]()
+    for name, each in objects.items():
+        if isinstance(each, Optimizer):
+            own = [id(p) for group in each.param_groups for p in group["params"]]
+            trained.update(own)
+            is_torchs = type(each).state_dict is Optimizer.state_dict
+            for key in (
+                k for k in each.state if is_torchs and isinstance(k, int) and k in range(len(own))
+            ):
+                yield f"the state of {name!r} has a key {key}, as state_dict() calls a parameter"
     for name, each in objects.items():
         if isinstance(each, Module) and (lost := hidden(each, trained)):
             yield f"the state_dict() of {name!r} leaves out {lost[0]!r}, which is trained"
-    for name, each in own.items():
-        if type(each).state_dict is Optimizer.state_dict:
-            keys = {key for key in each.state if isinstance(key, int)}
-            for key in keys.intersection(range(len(groups[name]))):
-                yield f"the state of {name!r} has a key {key}, as state_dict() calls a parameter"
 
 
 def _is_unknown(own: Any) -> bool:
@@ -142,7 +133,7 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
     own, kind = objects[name], type(objects[name]).__name__
     shared, found = _shared(objects, own), set[int]()
     places = {*shared, *map(id, getattr(own, "param_groups", ()))}
-    places |= {e.data_ptr() for e in shared.values() if type(e) in (Tensor, Parameter)}
+    places |= {e.data_ptr() for e in shared.values() if is_plain_tensor(e)}
     other = _elsewhere(state, {each for each in places if each >= LEAST_ADDRESS}, found)
     if copy is None and found:
         memo = {id(e): _other_values(e) for _, e in _leaves(vars(own)) if isinstance(e, Tensor)}
@@ -190,7 +181,7 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
 
 def _inner(own: Any) -> dict[str, Any]:
     """The parts of an object that have a state of their own, by their places in it."""
-    held = [(key, each) for key, each in getattr(own, "__dict__", {}).items()]
+    held = [*getattr(own, "__dict__", {}).items()]
     held += [(f"{key}[{n!r}]", each) for key, value in held for n, each in _items(value)]
     left_out = Module, type
     return {k: v for k, v in held if has_state(v) and not isinstance(v, left_out) and v is not own}
