@@ -112,16 +112,15 @@ class Changes:
         """Store the changed values in the state, for a save; warn of what it cannot hold."""
         values, lost = dict[str, Any](), dict[str, str]()
         found = {name: (value, was) for name, value, was in self._notes.changed()}
-        for name in self._carried - found.keys():
-            if (place := self._notes.place(name)) is not None:
-                found[name] = place.read(), GONE
+        for name, place in self._notes.places(self._carried - found.keys()).items():
+            found[name] = place.read(), GONE
         not_ours = self._not_ours(found) if found else ()
         for name, (value, was) in found.items():
             if name in not_ours:
                 continue
             owner, _, key = name.rpartition(".")
             if key in HOOKS:
-                hooks = getattr(getattr(self._notes.place(name), "read", None), "__self__", {})
+                hooks = getattr(self._notes.places([name])[name].read, "__self__", {})
                 if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
             elif (why := _why_lost(value, was)) is None:
@@ -147,14 +146,13 @@ class Changes:
             return
         objects = self._state.engine.objects.values()
         self._saved = on_devices(saved["values"], saved["devices"], objects)
-        for name, value in self._saved.items():
-            place = self._notes.place(name)
-            if place is None:  # no function of this script uses it
-                logger.info("%s, which the run had changed, is not in this script", name)
-                continue
+        places = self._notes.places(self._saved)
+        for name in self._saved.keys() - places:  # no function of this script uses it
+            logger.info("%s, which the run had changed, is not in this script", name)
+        for name, place in places.items():
             if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
-            assign(place, value)
+            assign(place, self._saved[name])
         self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
 
     def start(self) -> None:
@@ -165,12 +163,9 @@ class Changes:
         if self._state.is_new:
             found = ((name, value) for name, value, _ in self._notes.changed())
             self._started = {name: copy_of(each) for name, each in found if extent_of(each)}
-        for name, value in self._saved.items():
-            place = self._notes.place(name)
-            if place is not None and (
-                name not in self._started or same_states(place.read(), self._started[name])
-            ):
-                assign(place, value)
+        for name, place in self._notes.places(self._saved).items():
+            if name not in self._started or same_states(place.read(), self._started[name]):
+                assign(place, self._saved[name])
         self._saved = {}
 
     def begin_pass(self) -> None:
@@ -185,7 +180,7 @@ class Changes:
     def as_the_pass_began(self) -> Generator[None, None, None]:
         """Within a `with` block, the data has the values with which the saved pass began."""
         began = self._made | self._of_pass
-        places = {name: place for name in began if (place := self._notes.place(name)) is not None}
+        places = self._notes.places(began)
         now = {name: copy_of(place.read()) for name, place in places.items()}
         try:
             for name, place in places.items():
@@ -239,30 +234,25 @@ class Changes:
             self._whole.add(id(value))
         if holder is None:
             if is_value and not isinstance(value, PLAIN):
-                self._notes.note(name, value, Spot(partial([value].__getitem__, 0)))
-        elif is_value or _is_kept(value):
-            # Of the script's own, or of what has a state and holds what is saved.
-            own = is_noted(owner) or is_stateful(type(owner))
-            if own and (is_noted(owner) or id(owner) not in self._known):
-                self._notes.note_key(name, value, holder, key)
+                self._notes.note(name, value)
+        # Of the script's own, or of what has a state and holds what is saved.
+        elif (is_value or _is_kept(value)) and (
+            is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._known)
+        ):
+            self._notes.note_key(name, value, holder, key)
         if is_value or isinstance(value, (type, FunctionType)):
             return
         if modules.is_module(value):
-            if id(value) not in self._settings:
-                self._note_other(name, value)
+            if all(id(each) in self._known for each in value.parameters()):  # such as a loss
+                list(self._note_model(name, value))
+            elif id(value) not in self._settings:
+                self._unsaved[name] = value, _fingerprint(value, self._known)
         elif self._is_unsaved(value):
             self._unsaved[name] = value, _fingerprint(value, self._known)
         elif is_optimizer(value):
             self._note_optimizer(name, value)
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
             self._notes.note_table(name, getattr(value, "__dict__", {}))
-
-    def _note_other(self, name: str, module: Any) -> None:
-        """Note a module that is not among the engine's objects, such as a loss or a teacher."""
-        if any(id(each) not in self._known for each in module.parameters()):
-            self._unsaved[name] = module, _fingerprint(module, self._known)
-        else:
-            list(self._note_model(name, module))
 
     def _note_model(self, name: str, outer: Any) -> Roots:
         """Note each module in a model; give the objects of the script that these hold."""
@@ -303,19 +293,16 @@ class Changes:
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
         if type(optimizer).__module__.partition(".")[0] != "torch":
             self._note_own(name, optimizer, OF_OPTIMIZERS)
-        for number, group in enumerate(optimizer.param_groups):
-            for index, each in enumerate(group["params"]):
+        for n, group in enumerate(optimizer.param_groups):
+            for m, each in enumerate(group["params"]):
                 if id(each) not in self._known:
-                    place = f"{name}.param_groups[{number}]['params'][{index}]"
-                    self._notes.note(place, each, Spot(partial([each].__getitem__, 0)))
+                    self._notes.note(f"{name}.param_groups[{n}]['params'][{m}]", each)
 
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""
         engine = self._state.engine
-        owners = [
-            owned for each in engine.handlers.values() if (owned := getattr(each, "owned", None))
-        ]
-        names = {self._settings.get(id(one)) for owned in owners for one in owned(self._state)}
+        owners = [each for each in engine.handlers.values() if hasattr(each, "owned")]
+        names = {self._settings.get(id(e)) for own in owners for e in own.owned(self._state)}
         tensors = {n: address_of(v) for n, (v, _) in found.items() if is_plain_tensor(v)}
         saved = addresses_in(engine.objects.values()) if tensors else set()
         names |= {name for name, address in tensors.items() if address in saved}
@@ -383,9 +370,9 @@ def _parts_of(data: object) -> Roots:
         if id(thing) not in seen and not isinstance(thing, list | tuple | dict):  # batches at hand
             seen.add(id(thing))
             yield name, thing
+            own = getattr(thing, "__dict__", {})
             for key in ("dataset", "datasets", "batch_sampler", "sampler", "collate_fn"):
-                inner = getattr(thing, "__dict__", {}).get(key)
-                if isinstance(inner, list | tuple):
+                if isinstance(inner := own.get(key), list | tuple):
                     left += [(f"{name}.{key}[{n}]", each) for n, each in enumerate(inner)]
                 elif inner is not None:
                     left.append((f"{name}.{key}", inner))

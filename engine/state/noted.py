@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import call, setitem
 from types import CellType
@@ -48,8 +48,9 @@ class SettingsNoted:
         self._sizes: list[int] = []
         self._seen: set[tuple[int, Any]] = set()
 
-    def note(self, name: str, value: Any, place: Spot) -> None:
-        """Note the value that is at a place now."""
+    def note(self, name: str, value: Any, place: Spot | None = None) -> None:
+        """Note the value that is at a place now; without one, what changes in the value itself."""
+        place = place or Spot(partial([value].__getitem__, 0))
         first, number = name, 1
         while name in self._places:  # two functions use one name
             name, number = f"{first} {number + 1}", number + 1
@@ -72,12 +73,16 @@ class SettingsNoted:
             self._tables[name] = table, frozenset(table)
             self._sizes.append(len(table))
 
-    def place(self, name: str) -> Spot | None:
-        """The place with this name, also of a new name in a known table."""
-        owner, _, key = name.rpartition(".")
-        if name not in self._places and owner in self._tables:
-            return _place_of(self._tables[owner][0], key)
-        return self._places.get(name)
+    def places(self, names: Iterable[str]) -> dict[str, Spot]:
+        """The places with these names, also of new names in known tables."""
+        found = dict[str, Spot]()
+        for name in names:
+            owner, _, key = name.rpartition(".")
+            if name in self._places:
+                found[name] = self._places[name]
+            elif owner in self._tables:
+                found[name] = _place_of(self._tables[owner][0], key)
+        return found
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
