@@ -360,7 +360,10 @@ def _is_kept(value: Any) -> bool:
 
 def is_noted(owner: Any) -> bool:
     """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    return isinstance(owner, HOLDERS) or is_by_user(type(owner))
+    return isinstance(owner, HOLDERS) or _is_kind_by_user(type(owner))
+
+
+_is_kind_by_user = once_a_type(is_by_user)
 
 
 def _parts_of(data: object) -> Roots:

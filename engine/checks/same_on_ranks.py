@@ -224,40 +224,33 @@ def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
 
 def _text(value: Any, depth: int = 0) -> str | None:
     """A value as text that is the same in each process; None for a value that is not compared."""
-    inner = partial(_text, depth=depth + 1)
-    text: str | None = type(value).__name__
     if isinstance(value, Path) or depth > DEEPEST:
-        text = None
-    elif value is None or isinstance(value, str | Number | Enum):
-        text = repr(value)
-    elif isinstance(value, Clause):
-        text = repr(value) if value.where is None else None
-    elif isinstance(value, Trigger):
-        text = repr(value) if None not in map(_text, value.clauses) else None
-    elif isinstance(value, partial):
-        text = _joined(map(inner, (value.func, value.args, value.keywords)))
+        return None
+    if value is None or isinstance(value, str | Number | Enum):
+        return repr(value)
+    if isinstance(value, Clause):
+        return repr(value) if value.where is None else None
+    if isinstance(value, Trigger):
+        return None if None in map(_text, value.clauses) else repr(value)
+    if isinstance(value, partial):
+        value = value.func, value.args, value.keywords
     elif isinstance(value, Mapping):
-        text = _joined(inner(pair) for pair in value.items())
-    elif isinstance(value, list | tuple):
-        text = _joined(map(inner, value))
-    elif isinstance(value, set | frozenset):
-        text = _joined(sorted(map(str, map(inner, value))))
-    elif hasattr(value, "fast_dtype"):  # torch.autocast
-        text = f"autocast({value.fast_dtype})"
-    elif hasattr(value, "__qualname__"):
-        text = label(value)
-    elif hasattr(value, "numel"):
-        text = repr(value.item()) if value.numel() == 1 else None
-    elif type(value).__module__ == OF_LOSSES or (_is_ours(value) and is_dataclass(value)):
-        found = (f"{key}={inner(each)}" for key, each in _settings_of(value))
-        text = f"{type(value).__name__}({', '.join(found)})"
-    return text
-
-
-def _joined(texts: Iterable[str | None]) -> str | None:
-    """The texts as one; None if one of them is not compared."""
-    found = [*texts]
-    return None if None in found else f"({', '.join(map(str, found))})"
+        value = [*value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        texts = [_text(each, depth + 1) for each in value]
+        if not isinstance(value, list | tuple):
+            texts.sort(key=str)
+        return None if None in texts else f"({', '.join(map(str, texts))})"
+    if hasattr(value, "fast_dtype"):  # torch.autocast
+        return f"autocast({value.fast_dtype})"
+    if hasattr(value, "__qualname__"):
+        return label(value)
+    if hasattr(value, "numel"):
+        return repr(value.item()) if value.numel() == 1 else None
+    name = type(value).__name__
+    if type(value).__module__ == OF_LOSSES or (_is_ours(value) and is_dataclass(value)):
+        name += f"({', '.join(f'{k}={_text(e, depth + 1)}' for k, e in _settings_of(value))})"
+    return name
 
 
 def _is_ours(thing: Any) -> bool:
