@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from operator import attrgetter
 from types import FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -409,7 +410,7 @@ def script_functions(
             if owner.partition(".")[0] != "camshaft":
                 found.append(function)
             if is_ours:
-                found += [clause.where for clause in each.trigger.clauses if clause.where]
+                found += filter(None, map(attrgetter("where"), each.trigger.clauses))
     return found
 
 
