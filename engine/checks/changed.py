@@ -37,7 +37,7 @@ from ..state import (
     same_states,
     walk,
 )
-from .checked import is_optimizer, trains
+from .checked import trains
 from .reached import (
     PLAIN,
     functions_of,
@@ -134,8 +134,14 @@ class Changes:
             "started": {name: each for name, each in self._started.items() if name in values},
             "of_pass": self._of_pass,
         }
-        if lost.keys() - self._told:
-            self._tell_of_lost(lost)
+        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told):
+            self._told |= lost.keys()
+            warn(
+                f"the run has changed {said}, which a checkpoint does not hold and a resume does "
+                "not put back, so that a resumed run is another run. Let a function of "
+                "Events.STARTED make the change again where state.epoch says so; or put an object "
+                "whose state_dict() has it into engine.objects"
+            )
         self._saves += 1
         # At the first save, the second, the fourth and so on.
         if self._unsaved and not self._saves & (self._saves - 1):
@@ -226,6 +232,8 @@ class Changes:
         """True for an object with a state that is not saved, nor is anything that it holds."""
         if not is_stateful(type(thing)) or id(thing) in self._known:
             return False
+        if modules.is_module(thing):
+            return any(id(each) not in self._known for each in thing.parameters())
         return not any(id(each) in self._known for each in _attributes(thing))
 
     def _note(self, name: str, value: Any, owner: Any, holder: Any, key: Any) -> None:
@@ -243,14 +251,11 @@ class Changes:
             self._notes.note_key(name, value, holder, key)
         if is_value or isinstance(value, (type, FunctionType)):
             return
-        if modules.is_module(value):
-            if all(id(each) in self._known for each in value.parameters()):  # such as a loss
-                list(self._note_model(name, value))
-            elif id(value) not in self._settings:
-                self._unsaved[name] = value, _fingerprint(value, self._known)
-        elif self._is_unsaved(value):
+        if self._is_unsaved(value):
             self._unsaved[name] = value, _fingerprint(value, self._known)
-        elif is_optimizer(value):
+        elif modules.is_module(value):  # such as a loss
+            list(self._note_model(name, value))
+        elif trains(type(value)):
             self._note_optimizer(name, value)
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
             self._notes.note_table(name, getattr(value, "__dict__", {}))
@@ -302,7 +307,7 @@ class Changes:
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""
         engine = self._state.engine
-        owners = [each for each in engine.handlers.values() if hasattr(each, "owned")]
+        owners: list[Any] = [e for e in engine.handlers.values() if hasattr(e, "owned")]
         names = {self._settings.get(id(e)) for own in owners for e in own.owned(self._state)}
         tensors = {n: address_of(v) for n, (v, _) in found.items() if is_plain_tensor(v)}
         saved = addresses_in(engine.objects.values()) if tensors else set()
@@ -315,16 +320,6 @@ class Changes:
             if value is GONE or self._records.get(name):
                 names.add(name)
         return found.keys() & names
-
-    def _tell_of_lost(self, lost: Mapping[str, str]) -> None:
-        said = ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told)
-        self._told |= lost.keys()
-        warn(
-            f"the run has changed {said}, which a checkpoint does not hold and a resume does "
-            "not put back, so that a resumed run is another run. Let a function of "
-            "Events.STARTED make the change again where state.epoch says so; or put an object "
-            "whose state_dict() has it into engine.objects"
-        )
 
     def _tell_of_unsaved(self) -> None:
         """Warn, once for each object, of changed objects with a state that are not saved."""

@@ -112,11 +112,6 @@ class Checked:
             _tidy()
 
 
-def is_optimizer(thing: object) -> bool:
-    """True for an object with parameter groups, such as torch's optimizers."""
-    return hasattr(type(thing), "add_param_group")
-
-
 @once_a_type
 def trains(kind: type) -> bool:
     """True for a class of modules or optimizers."""

@@ -54,6 +54,5 @@ def check_averaged(run: Checked) -> Check:
 
 def _is_measured(value: Any) -> bool:
     """True for a float or a floating-point tensor of one number; false for a count."""
-    is_one = getattr(value, "ndim", 0) == 0
-    floating = getattr(value, "is_floating_point", None)
-    return isinstance(value, float) or (is_one and floating is not None and floating())
+    is_floating = getattr(value, "is_floating_point", lambda: isinstance(value, float))
+    return getattr(value, "ndim", 0) == 0 and is_floating()

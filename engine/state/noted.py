@@ -118,7 +118,7 @@ def extent_of(value: Any) -> tuple[int, int] | None:
         if kind in CONTAINERS:
             items = each.values() if kind in MAPPINGS else each
             count += sum(map(PLAIN.__contains__, map(type, items)))
-            if kind in MAPPINGS | {set} and not all(map(_is_key, each)):
+            if kind in MAPPINGS | {set} and not all(map(_is_constant, each)):
                 return None
         elif _is_numbers(each):
             count, size = count + 1, size + each.nbytes
@@ -233,12 +233,8 @@ def _inside(value: Any) -> Any:
     return [*enumerate(value)] if kind in CONTAINERS and kind is not set else None
 
 
-def _is_key(value: Any) -> bool:
-    return type(value) in PLAIN or _is_constant(value)
-
-
 def _is_constant(value: Any) -> bool:
-    return type(value) is tuple and PLAIN.issuperset(map(type, value))
+    return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
 
 
 def _is_numbers(value: Any) -> bool:
