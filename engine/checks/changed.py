@@ -415,15 +415,13 @@ def _known(state: State[Any, Any]) -> set[int]:
     memories = [m for m in state.memory.saved.values() if hasattr(type(m), "saved_objects")]
     kept = [*objects.values(), *(each for memory in memories for each in memory.saved_objects())]
     inside = [each for outer in kept for each in _attributes(outer)]
-    held: set[int] | None = None
+    others = [each for each in objects.values() if not modules.is_module(each)]
+    held = addresses_in(others) if any(map(modules.modules_of, others)) else set[int]()
     found = [*kept, *handlers.values(), *(e for e in inside if not modules.is_module(e))]
     for outer in objects.values():
         for model in modules.modules_of(outer):
-            if outer is not model:  # the state_dict of a script's object may leave out a network
-                if held is None:
-                    held = addresses_in(e for e in objects.values() if not modules.is_module(e))
-                if not held.issuperset(map(address_of, model.parameters())):
-                    continue
+            if outer is not model and not held.issuperset(map(address_of, model.parameters())):
+                continue  # the state_dict of a script's object may leave out a network
             for module in model.modules():
                 found += [module, *module.parameters(recurse=False)]
                 found += module.buffers(recurse=False)
@@ -463,9 +461,9 @@ def _fingerprint(thing: Any, known: set[int]) -> Any:
     if id(thing) in known or id(modules.plain_optimizer(thing)) in known:
         return []
     if modules.is_module(thing):
-        own = [*thing.parameters(), *thing.buffers()]
-        return [sample(each) for each in own if id(each) not in known]
-    values = [each for _, each in walk(_state_of(thing), plain=True, depth=6)]
+        values = [e for e in (*thing.parameters(), *thing.buffers()) if id(e) not in known]
+    else:
+        values = [each for _, each in walk(_state_of(thing), plain=True, depth=6)]
     tensors = [sample(each) for each in values if hasattr(each, "untyped_storage")]
     return [each if isinstance(each, PLAIN) else type(each) for each in values], tensors
 

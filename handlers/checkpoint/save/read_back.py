@@ -62,11 +62,10 @@ class ReadBack:
         """Note the forms of the objects, and copy optimizers of unknown classes."""
         self._forms = {name: form_needed(each) for name, each in objects.items()}
         self._copies = dict[str, Any]()
-        for name, each in objects.items():
-            if isinstance(each, Optimizer) and _is_unknown(each):
-                kept = [e for state in each.state.values() for _, e in _leaves(state)]
-                if sum(getattr(e, "nbytes", 0) for e in kept) > LARGEST_COPY:
-                    continue
+        own = {n: e for n, e in objects.items() if isinstance(e, Optimizer) and _is_unknown(e)}
+        for name, each in own.items():
+            kept = [e for state in each.state.values() for _, e in _leaves(state)]
+            if sum(getattr(e, "nbytes", 0) for e in kept) <= LARGEST_COPY:
                 with suppress(Exception):  # an optimizer that cannot be copied is not tested
                     self._copies[name] = _copied(each, _shared(objects, each))
                     self._copies[name].state_dict()
@@ -167,11 +166,9 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
         here = dict(_leaves(each.state_dict()))
         there = dict(_leaves(twins[place].state_dict())) if place in twins else {}
         for at in here | there:
-            if at not in here or at not in there or not same_states(here[at], there[at]):
-                where = ".".join(filter(None, (place, at)))
-                raise TypeError(
-                    f"{begin}after loading, {where or 'it'} is not what it was. {advice}"
-                )
+            if not (at in here and at in there and same_states(here[at], there[at])):
+                where = ".".join(filter(None, (place, at))) or "it"
+                raise TypeError(f"{begin}after loading, {where} is not what it was. {advice}")
     if [*groups_in(own).values()] != [*groups_in(copy).values()]:
         raise TypeError(
             f"{begin}its state holds its groups themselves, and after loading copies of them, "
@@ -191,8 +188,8 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     """What a state may hold further values in."""
     if is_quantized(value):
         return [*flattened(value)[0].items()]
-    is_long = isinstance(value, dict | list | tuple) and len(value) > LONGEST_LIST
-    return [] if is_long else [*(items_of(value) or ())]
+    items = items_of(value)
+    return [] if items is None or len(value) > LONGEST_LIST else [*items]
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
@@ -206,8 +203,8 @@ def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
     parts = [own, *_inner(own).values()]
     modules = all_modules([*objects.values(), *parts])
     shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
-    for each in parts:
-        shared += [p for group in getattr(each, "param_groups", ()) for p in group["params"]]
+    groups = [group for each in parts for group in getattr(each, "param_groups", ())]
+    shared += [each for group in groups for each in group["params"]]
     values = (each for _, each in _leaves(getattr(own, "__dict__", {})))
     shared += [each for each in values if isinstance(each, Tensor) and each.requires_grad]
     return {id(each): each for each in shared}
