@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,8 @@ EARLY = 20
 """The number of iterations at a run's start in which gradients are checked."""
 EACH = 3
 """The same number for the second epoch, the fourth, the eighth and so on: a loss may begin late."""
+MOST = 100
+"""The most operations at the end of a loss that are looked at."""
 READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
 AFTER_ITERATION = After(Events.ITERATION_COMPLETED)
 BETWEEN = AFTER_ITERATION, After(Events.EPOCH_STARTED), After(Events.EPOCH_COMPLETED)
@@ -250,15 +251,17 @@ def _check_loss(update: Update, loss: Any, *, is_mean: bool) -> None:
 
 def _refuse_scaled(run: Checked, loss: Any) -> None:
     """Refuse a loss from `scaler.scale(loss)`: no update divides its gradients again."""
-    if not (factors := {*_factors(getattr(loss, "grad_fn", None))}):
+    if not (found := _multiplied(getattr(loss, "grad_fn", None))):
         return
     kind = sys.modules["torch"].amp.GradScaler
-    found = objects_by_place(run.objects) | reached(
-        [run.process], lambda own: issubclass(own, kind)
-    )
-    for name, each in found.items():
+    things = objects_by_place(run.objects)
+    things |= reached([run.process], lambda own: issubclass(own, kind))
+    for name, each in things.items():
         scale = each._scale if isinstance(each, kind) else None
-        if scale is not None and address_of(scale) in factors:
+        # Only beside a scaler: to read a factor may compute a part of a checkpointed model.
+        if scale is not None and any(
+            address_of(e._saved_other) == address_of(scale) for e in found
+        ):
             raise RuntimeError(
                 f"the loss is multiplied by the scale of {name}, and nothing divides its gradients "
                 "by it: write Update(optimizer, scaler=scaler), which does both, and leave "
@@ -266,13 +269,16 @@ def _refuse_scaled(run: Checked, loss: Any) -> None:
             )
 
 
-def _factors(node: Any) -> Iterator[int]:
-    """The addresses of the tensors by which a loss, or a term of it, was multiplied last."""
-    if type(node).__name__ in ("AddBackward0", "DivBackward0", "MulBackward0"):
-        if (other := getattr(node, "_saved_other", None)) is not None:
-            yield address_of(other)
-        for each, _ in node.next_functions:
-            yield from _factors(each)
+def _multiplied(made: Any) -> list[Any]:
+    """The operations by which a loss, or a term of it, was multiplied by a constant last."""
+    left, found = [made], list[Any]()
+    for node in left:
+        kind = type(node).__name__
+        if kind in ("AddBackward0", "DivBackward0", "MulBackward0") and len(left) < MOST:
+            left += (each for each, _ in node.next_functions)
+            if kind == "MulBackward0" and node.next_functions[1][0] is None:
+                found.append(node)
+    return found
 
 
 def _is_sum(division: Any, number: int) -> bool:
