@@ -94,13 +94,14 @@ class Moment:
         """Checks of this run that are called after all handlers."""
         self.failed: bool = False  # in `fire_each`: true after a receiver that has failed
         self._next = NEVER
-        self.outdate()
+        self._outdated: bool = True
+        self.due: int = 0
         signal.listeners.append(self.outdate)
 
     def outdate(self) -> None:
         """Compile again when the event next fires, because receivers have changed."""
         self._outdated = True
-        self.due: int = 0
+        self.due = 0
 
     def fire(self, state: State[Any, Any], count: int) -> None:
         """Call the receivers due at this count, by stage and in the order of attachment.
@@ -181,7 +182,7 @@ class Moment:
         if self.first:
             self._always += [(-1, check, check) for check in self.first]
         order = 0
-        is_silent = signal.is_muted or not signal.receivers
+        is_silent = not signal.receivers or signal.is_muted
         receivers = () if is_silent else signal.receivers_for(state)
         for order, receiver in enumerate(receivers):
             entry = self._entry(receiver)

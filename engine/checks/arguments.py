@@ -13,11 +13,7 @@ OBJECTS = 'Engine(step, objects={"model": model, "optimizer": optimizer})'
 
 
 def objects_of(given: Any) -> dict[str, Any]:
-    """The objects of an engine, by name; optimizers without the wrappers of other libraries.
-
-    Raises:
-        TypeError: They are not a mapping from names to objects with a state.
-    """
+    """The objects of an engine, by name; optimizers without the wrappers of other libraries."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):
@@ -36,11 +32,7 @@ def objects_of(given: Any) -> dict[str, Any]:
 
 
 def refuse_other_process(process: Any) -> None:
-    """Refuse a model, an optimizer or data in the place of a process function.
-
-    Raises:
-        TypeError: It is one of these.
-    """
+    """Refuse a model, an optimizer or data in the place of a process function."""
     forward = getattr(type(process), "forward", None)
     takes_one = forward is not None and forward.__code__.co_argcount == 2
     if takes_one or not callable(process):
@@ -52,13 +44,7 @@ def refuse_other_process(process: Any) -> None:
 
 
 def refuse_samples(data: object) -> None:
-    """Refuse a data set instead of batches: each of its samples would be taken for a batch.
-
-    A stream may give batches, so it only gets a warning.
-
-    Raises:
-        TypeError: The data is a data set with indices, or is not iterable.
-    """
+    """Refuse a data set instead of batches; a stream may give batches, and gets a warning."""
     if not hasattr(data, "__iter__") and not hasattr(data, "__getitem__"):
         raise TypeError(f"the data is {data!r}; it has to give batches: a DataLoader, a list")
     utils: Any = sys.modules.get("torch.utils.data")
@@ -99,9 +85,9 @@ def _instead(given: Any) -> str:
     if hasattr(given, "optimizer") and hasattr(given, "step"):
         return "for a scheduler, write engine.add(LRSchedule(scheduler))"
     if modules.is_module(given):
-        is_metric = hasattr(given, "compute")
-        metric = 'for a metric, write engine.add(Metrics({"accuracy": metric}))'
-        return metric if is_metric else f"for a module, write {OBJECTS}"
+        if hasattr(given, "compute"):
+            return 'for a metric, write engine.add(Metrics({"accuracy": metric}))'
+        return f"for a module, write {OBJECTS}"
     return "for a function, use @engine.on(event)"
 
 

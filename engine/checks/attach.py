@@ -11,7 +11,7 @@ from .checked import Checked
 from .evaluation import check_averaged, check_mode
 from .gradients import check_gradients
 from .modes import check_modes
-from .parameters import check_idle, check_known, check_stepped
+from .parameters import check_idle, check_known, check_stepped, refuse_autocast
 from .sharded import check_sharded
 from .steps import check_limit, check_steps, check_windows
 
@@ -30,6 +30,7 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
         return
     checks = [check_steps(run), check_windows(run), check_limit(run), check_modes(run)]
     if "torch" in sys.modules:
+        refuse_autocast()
         check_sharded(run)
         check_known(run)
         check_stepped(run)

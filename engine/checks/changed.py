@@ -37,7 +37,7 @@ from ..state import (
     same_states,
     walk,
 )
-from .checked import is_optimizer, trains
+from .checked import trains
 from .reached import (
     PLAIN,
     functions_of,
@@ -57,13 +57,10 @@ DATA = "data"
 """The name of a run's data in expressions."""
 OF_DATA = (f"{DATA}.", f"{DATA}[")
 """How the names of its parts begin: a variable of the script may be called `data_size`."""
-OF_MODULES = frozenset(
-    {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
-)
+OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
-_where = attrgetter("where")
-OF_OPTIMIZERS = frozenset({"state", "param_groups", "defaults"})
-HOLDERS = (FunctionType, dict, type)
+OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
+HOLDERS = (FunctionType, dict, type, SimpleNamespace, Namespace)
 COMPUTES = (FunctionType, MethodType, partial)
 Roots = Iterator[tuple[str, Any]]
 
@@ -71,11 +68,9 @@ Roots = Iterator[tuple[str, Any]]
 class Changes:
     """What differs, at a save, from what the script made before the run.
 
-    It notes the settings and small values of all that a run can reach: attributes of modules,
-    losses, data sets, samplers, optimizers and a script's own objects, which parameters require a
-    gradient, variables of functions. What has changed, and is in no `state_dict`, is saved with
-    the run and put back. What cannot be put back, such as a hook, is told of at the save, and so
-    are objects with a state of their own that are not among the engine's objects.
+    It notes the settings and small values of all that a run can reach. What has changed, and is in
+    no `state_dict`, is saved with the run and put back. What cannot be put back, such as a hook, is
+    told of at the save, and so are objects with a state that are not among the engine's objects.
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
@@ -91,7 +86,10 @@ class Changes:
         self._unsaved: dict[str, tuple[Any, Any]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._known = _known(state)
-        for found in search([*self._roots()], _is_kind_of_leaf, self._is_leaf):
+        roots = [*self._roots()]
+        for found in search(
+            roots, _is_kind_of_leaf, lambda e: id(e) in self._whole or self._is_unsaved(e)
+        ):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
         earlier: Changes | None = state.control.noted
@@ -115,15 +113,15 @@ class Changes:
         """Store the changed values in the state, for a save; warn of what it cannot hold."""
         values, lost = dict[str, Any](), dict[str, str]()
         found = {name: (value, was) for name, value, was in self._notes.changed()}
-        for name in self._carried - found.keys():
-            if (place := self._notes.place(name)) is not None:
-                found[name] = place.read(), GONE
-        for name in self._not_ours(found) if found else ():
-            del found[name]
+        for name, place in self._notes.places(self._carried - found.keys()).items():
+            found[name] = place.read(), GONE
+        not_ours = self._not_ours(found) if found else ()
         for name, (value, was) in found.items():
+            if name in not_ours:
+                continue
             owner, _, key = name.rpartition(".")
             if key in HOOKS:
-                hooks = getattr(getattr(self._notes.place(name), "read", None), "__self__", {})
+                hooks = getattr(self._notes.places([name])[name].read, "__self__", {})
                 if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
             elif (why := _why_lost(value, was)) is None:
@@ -136,8 +134,14 @@ class Changes:
             "started": {name: each for name, each in self._started.items() if name in values},
             "of_pass": self._of_pass,
         }
-        if lost.keys() - self._told:
-            self._tell_of_lost(lost)
+        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told):
+            self._told |= lost.keys()
+            warn(
+                f"the run has changed {said}, which a checkpoint does not hold and a resume does "
+                "not put back, so that a resumed run is another run. Let a function of "
+                "Events.STARTED make the change again where state.epoch says so; or put an object "
+                "whose state_dict() has it into engine.objects"
+            )
         self._saves += 1
         # At the first save, the second, the fourth and so on.
         if self._unsaved and not self._saves & (self._saves - 1):
@@ -145,18 +149,17 @@ class Changes:
 
     def put_back(self) -> None:
         """Assign the values that an earlier part of the run, in another process, had changed."""
-        if not (saved := self._state.control.changes):  # of a checkpoint that is older
+        if not (saved := self._state.control.changes):
             return
         objects = self._state.engine.objects.values()
         self._saved = on_devices(saved["values"], saved["devices"], objects)
-        for name, value in self._saved.items():
-            place = self._notes.place(name)
-            if place is None:  # no function of this script uses it
-                logger.info("%s, which the run had changed, is not in this script", name)
-                continue
+        places = self._notes.places(self._saved)
+        for name in self._saved.keys() - places:  # no function of this script uses it
+            logger.info("%s, which the run had changed, is not in this script", name)
+        for name, place in places.items():
             if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
-            assign(place, value)
+            assign(place, self._saved[name])
         self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
 
     def start(self) -> None:
@@ -167,12 +170,9 @@ class Changes:
         if self._state.is_new:
             found = ((name, value) for name, value, _ in self._notes.changed())
             self._started = {name: copy_of(each) for name, each in found if extent_of(each)}
-        for name, value in self._saved.items():
-            place = self._notes.place(name)
-            if place is not None and (
-                name not in self._started or same_states(place.read(), self._started[name])
-            ):
-                assign(place, value)
+        for name, place in self._notes.places(self._saved).items():
+            if name not in self._started or same_states(place.read(), self._started[name]):
+                assign(place, self._saved[name])
         self._saved = {}
 
     def begin_pass(self) -> None:
@@ -187,7 +187,7 @@ class Changes:
     def as_the_pass_began(self) -> Generator[None, None, None]:
         """Within a `with` block, the data has the values with which the saved pass began."""
         began = self._made | self._of_pass
-        places = {name: place for name in began if (place := self._notes.place(name)) is not None}
+        places = self._notes.places(began)
         now = {name: copy_of(place.read()) for name, place in places.items()}
         try:
             for name, place in places.items():
@@ -228,14 +228,12 @@ class Changes:
                     if isinstance(one, COMPUTES) or modules.is_kind_of_module(type(one)):
                         yield f"{name}.{key}", one
 
-    def _is_leaf(self, thing: Any) -> bool:
-        """True for what saves itself, or is not saved and is compared as a whole."""
-        return id(thing) in self._whole or self._is_unsaved(thing)
-
     def _is_unsaved(self, thing: Any) -> bool:
         """True for an object with a state that is not saved, nor is anything that it holds."""
         if not is_stateful(type(thing)) or id(thing) in self._known:
             return False
+        if modules.is_module(thing):
+            return any(id(each) not in self._known for each in thing.parameters())
         return not any(id(each) in self._known for each in _attributes(thing))
 
     def _note(self, name: str, value: Any, owner: Any, holder: Any, key: Any) -> None:
@@ -245,30 +243,22 @@ class Changes:
             self._whole.add(id(value))
         if holder is None:
             if is_value and not isinstance(value, PLAIN):
-                self._notes.note(name, value, Spot(partial([value].__getitem__, 0)))
-        elif is_value or _is_kept(value):
-            # Of the script's own, or of what has a state and holds what is saved.
-            own = is_noted(owner) or is_stateful(type(owner))
-            if own and (is_noted(owner) or id(owner) not in self._known):
-                self._notes.note_key(name, value, holder, key)
+                self._notes.note(name, value)
+        # Of the script's own, or of what has a state and holds what is saved.
+        elif (is_value or _is_kept(value)) and (
+            is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._known)
+        ):
+            self._notes.note_key(name, value, holder, key)
         if is_value or isinstance(value, (type, FunctionType)):
             return
-        if modules.is_module(value):
-            if id(value) not in self._settings:
-                self._note_other(name, value)
-        elif self._is_unsaved(value):
+        if self._is_unsaved(value):
             self._unsaved[name] = value, _fingerprint(value, self._known)
-        elif is_optimizer(value):
+        elif modules.is_module(value):  # such as a loss
+            list(self._note_model(name, value))
+        elif trains(type(value)):
             self._note_optimizer(name, value)
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
             self._notes.note_table(name, getattr(value, "__dict__", {}))
-
-    def _note_other(self, name: str, module: Any) -> None:
-        """Note a module that is not among the engine's objects, such as a loss or a teacher."""
-        if any(id(each) not in self._known for each in module.parameters()):
-            self._unsaved[name] = module, _fingerprint(module, self._known)
-        else:
-            list(self._note_model(name, module))
 
     def _note_model(self, name: str, outer: Any) -> Roots:
         """Note each module in a model; give the objects of the script that these hold."""
@@ -309,19 +299,16 @@ class Changes:
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
         if type(optimizer).__module__.partition(".")[0] != "torch":
             self._note_own(name, optimizer, OF_OPTIMIZERS)
-        for number, group in enumerate(optimizer.param_groups):
-            for index, each in enumerate(group["params"]):
+        for n, group in enumerate(optimizer.param_groups):
+            for m, each in enumerate(group["params"]):
                 if id(each) not in self._known:
-                    place = f"{name}.param_groups[{number}]['params'][{index}]"
-                    self._notes.note(place, each, Spot(partial([each].__getitem__, 0)))
+                    self._notes.note(f"{name}.param_groups[{n}]['params'][{m}]", each)
 
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""
         engine = self._state.engine
-        owners = [
-            owned for each in engine.handlers.values() if (owned := getattr(each, "owned", None))
-        ]
-        names = {self._settings.get(id(one)) for owned in owners for one in owned(self._state)}
+        owners: list[Any] = [e for e in engine.handlers.values() if hasattr(e, "owned")]
+        names = {self._settings.get(id(e)) for own in owners for e in own.owned(self._state)}
         tensors = {n: address_of(v) for n, (v, _) in found.items() if is_plain_tensor(v)}
         saved = addresses_in(engine.objects.values()) if tensors else set()
         names |= {name for name, address in tensors.items() if address in saved}
@@ -330,32 +317,17 @@ class Changes:
                 owner, _, key = name.partition(" ")[0].rpartition(".")
                 filled = is_only_filled(key, self._functions, is_attribute=bool(owner))
                 self._records[name] = filled
-        gone = {
-            name for name, (value, _) in found.items() if value is GONE or self._records.get(name)
-        }
-        return found.keys() & (names | gone)
-
-    def _tell_of_lost(self, lost: Mapping[str, str]) -> None:
-        said = ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told)
-        self._told |= lost.keys()
-        warn(
-            f"the run has changed {said}, which a checkpoint does not hold and a resume does "
-            "not put back, so that a resumed run is another run. Let a function of "
-            "Events.STARTED make the change again where state.epoch says so; or put an object "
-            "whose state_dict() has it into engine.objects"
-        )
+            if value is GONE or self._records.get(name):
+                names.add(name)
+        return found.keys() & names
 
     def _tell_of_unsaved(self) -> None:
         """Warn, once for each object, of changed objects with a state that are not saved."""
-        known = _known(self._state)
-        changed = {
-            name: each
-            for name, (each, before) in self._unsaved.items()
-            if id(each) not in known and _fingerprint(each, known) != before
-        }
+        known, changed = _known(self._state), dict[str, Any]()
+        for name, (each, before) in [*self._unsaved.items()]:
+            if id(each) not in known and _fingerprint(each, known) != before:
+                changed[name], _ = self._unsaved.pop(name)
         if changed:
-            for name in changed:
-                del self._unsaved[name]
             warn(_message(changed, self._state.engine.objects))
 
 
@@ -384,12 +356,10 @@ def _is_kept(value: Any) -> bool:
 
 def is_noted(owner: Any) -> bool:
     """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    return isinstance(owner, HOLDERS) or _is_kind_noted(type(owner))
+    return isinstance(owner, HOLDERS) or _is_kind_by_user(type(owner))
 
 
-@once_a_type
-def _is_kind_noted(kind: type) -> bool:
-    return kind in (SimpleNamespace, Namespace) or is_by_user(kind)
+_is_kind_by_user = once_a_type(is_by_user)
 
 
 def _parts_of(data: object) -> Roots:
@@ -399,9 +369,9 @@ def _parts_of(data: object) -> Roots:
         if id(thing) not in seen and not isinstance(thing, list | tuple | dict):  # batches at hand
             seen.add(id(thing))
             yield name, thing
+            own = getattr(thing, "__dict__", {})
             for key in ("dataset", "datasets", "batch_sampler", "sampler", "collate_fn"):
-                inner = getattr(thing, "__dict__", {}).get(key)
-                if isinstance(inner, list | tuple):
+                if isinstance(inner := own.get(key), list | tuple):
                     left += [(f"{name}.{key}[{n}]", each) for n, each in enumerate(inner)]
                 elif inner is not None:
                     left.append((f"{name}.{key}", inner))
@@ -435,7 +405,7 @@ def script_functions(
             if owner.partition(".")[0] != "camshaft":
                 found.append(function)
             if is_ours:
-                found += filter(None, map(_where, each.trigger.clauses))
+                found += filter(None, map(attrgetter("where"), each.trigger.clauses))
     return found
 
 
@@ -443,18 +413,15 @@ def _known(state: State[Any, Any]) -> set[int]:
     """The ids of saved things: objects and their parts, handlers, and objects in their memories."""
     objects, handlers = state.engine.objects, state.engine.handlers
     memories = [m for m in state.memory.saved.values() if hasattr(type(m), "saved_objects")]
-    kept = [each for memory in memories for each in memory.saved_objects()]
-    inside = [each for outer in (*objects.values(), *kept) for each in _attributes(outer)]
-    held: set[int] | None = None
-    found = [*objects.values(), *handlers.values(), *kept]
-    found += [each for each in inside if not modules.is_kind_of_module(type(each))]
+    kept = [*objects.values(), *(each for memory in memories for each in memory.saved_objects())]
+    inside = [each for outer in kept for each in _attributes(outer)]
+    others = [each for each in objects.values() if not modules.is_module(each)]
+    held = addresses_in(others) if any(map(modules.modules_of, others)) else set[int]()
+    found = [*kept, *handlers.values(), *(e for e in inside if not modules.is_module(e))]
     for outer in objects.values():
         for model in modules.modules_of(outer):
-            if outer is not model:  # the state_dict of a script's object may leave out a network
-                if held is None:
-                    held = addresses_in(e for e in objects.values() if not modules.is_module(e))
-                if not held.issuperset(map(address_of, model.parameters())):
-                    continue
+            if outer is not model and not held.issuperset(map(address_of, model.parameters())):
+                continue  # the state_dict of a script's object may leave out a network
             for module in model.modules():
                 found += [module, *module.parameters(recurse=False)]
                 found += module.buffers(recurse=False)
@@ -469,9 +436,10 @@ def addresses_in(things: Iterable[Any]) -> set[int]:
 
 def address_of(tensor: Any) -> int:
     """The address of a tensor's numbers; its identity if it has none."""
-    with suppress(Exception):  # such as a parameter without a shape, or a shard
+    try:
         return int(tensor.untyped_storage().data_ptr()) or id(tensor)
-    return id(tensor)
+    except Exception:  # such as a parameter without a shape, or a shard
+        return id(tensor)
 
 
 def _state_of(thing: Any) -> Any:
@@ -493,9 +461,9 @@ def _fingerprint(thing: Any, known: set[int]) -> Any:
     if id(thing) in known or id(modules.plain_optimizer(thing)) in known:
         return []
     if modules.is_module(thing):
-        own = [*thing.parameters(), *thing.buffers()]
-        return [sample(each) for each in own if id(each) not in known]
-    values = [each for _, each in walk(_state_of(thing), plain=True, depth=6)]
+        values = [e for e in (*thing.parameters(), *thing.buffers()) if id(e) not in known]
+    else:
+        values = [each for _, each in walk(_state_of(thing), plain=True, depth=6)]
     tensors = [sample(each) for each in values if hasattr(each, "untyped_storage")]
     return [each if isinstance(each, PLAIN) else type(each) for each in values], tensors
 
@@ -508,9 +476,8 @@ def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
         word = names[-1] if names[-1] not in taken else "_".join(names)
         lines.append(f'engine.objects["{word}"] = {name}')
         taken.add(word)
-    for name, each in changed.items():
-        if hasattr(each, "last_epoch"):
-            lines.append(f"or engine.add(LRSchedule({name})) in place of {name}.step()")
+    schedules = (name for name, each in changed.items() if hasattr(each, "last_epoch"))
+    lines += (f"or engine.add(LRSchedule({n})) in place of {n}.step()" for n in schedules)
     which = "it" if len(changed) == 1 else "them"
     return (
         f"the run changes {kinds}, and no checkpoint holds {which}, so that a resumed run "

@@ -9,7 +9,7 @@ from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..events import EventEnum, Events
-from ..modules import is_kind_of_module
+from ..modules import is_kind_of_module, modules_of
 from ..signals import Process, Receiver
 from ..state import State, once_a_type
 from .reached import is_kind_of_update
@@ -60,6 +60,12 @@ class Checked:
         return optimizers_of(objects_by_place(self.objects), self.handlers)
 
     @cached_property
+    def weights(self) -> set[int]:
+        """The identities of the parameters of all modules that are, or are in, its objects."""
+        found = [each for thing in self.objects.values() for each in modules_of(thing)]
+        return {id(each) for module in found for each in module.parameters()}
+
+    @cached_property
     def trained(self) -> set[int]:
         """The identities of the parameters that these optimizers update."""
         return {id(each) for one in self.optimizers.values() for each in updated(one)}
@@ -104,11 +110,6 @@ class Checked:
         with _lock:
             _running.remove(get_ident())
             _tidy()
-
-
-def is_optimizer(thing: object) -> bool:
-    """True for an object with parameter groups, such as torch's optimizers."""
-    return hasattr(type(thing), "add_param_group")
 
 
 @once_a_type

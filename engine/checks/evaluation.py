@@ -6,7 +6,6 @@ import gc
 import sys
 from typing import Any
 
-from .. import modules
 from ..events import Events
 from ..explain import warn
 from .checked import After, Check, Checked
@@ -14,10 +13,7 @@ from .checked import After, Check, Checked
 
 def check_mode(run: Checked) -> None:
     """Warn if an evaluation leaves the model in training mode."""
-    found = [each for thing in run.objects.values() for each in modules.modules_of(thing)]
-    own = {id(each) for module in found for each in module.parameters()}
-    is_unknown = run.trained and (own.isdisjoint(run.trained) if own else not found)
-    if is_unknown and _is_in_a_module(run.trained):
+    if run.trained and run.weights.isdisjoint(run.trained) and _is_in_a_module(run.trained):
         warn(
             "no module among the engine's objects has the parameters that its optimizer updates, "
             "so this evaluation leaves their module in training mode; name it: "
@@ -58,6 +54,5 @@ def check_averaged(run: Checked) -> Check:
 
 def _is_measured(value: Any) -> bool:
     """True for a float or a floating-point tensor of one number; false for a count."""
-    is_one = getattr(value, "ndim", 0) == 0
-    floating = getattr(value, "is_floating_point", None)
-    return isinstance(value, float) or (is_one and floating is not None and floating())
+    is_floating = getattr(value, "is_floating_point", lambda: isinstance(value, float))
+    return getattr(value, "ndim", 0) == 0 and is_floating()

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import sys
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from .. import modules
 from ..events import Events
 from ..explain import warn
-from .checked import After, Check, Checked, Moment, unwatch_steps, updated, watch_steps
+from .changed import address_of
+from .checked import (
+    After,
+    Check,
+    Checked,
+    Moment,
+    objects_by_place,
+    unwatch_steps,
+    updated,
+    watch_steps,
+)
+from .reached import reached
 
 if TYPE_CHECKING:
     from ..update import Update
@@ -17,6 +29,8 @@ EARLY = 20
 """The number of iterations at a run's start in which gradients are checked."""
 EACH = 3
 """The same number for the second epoch, the fourth, the eighth and so on: a loss may begin late."""
+MOST = 100
+"""The most operations at the end of a loss that are looked at."""
 READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
 AFTER_ITERATION = After(Events.ITERATION_COMPLETED)
 BETWEEN = AFTER_ITERATION, After(Events.EPOCH_STARTED), After(Events.EPOCH_COMPLETED)
@@ -36,7 +50,7 @@ def check_gradients(run: Checked) -> Check:
     waits = Events.EPOCH_STARTED, Events.BACKWARD_COMPLETED, Events.COMPLETED, *BETWEEN
     try:
         while True:
-            check.begin()
+            check.look(True)
             moment: Moment = Events.STARTED
             while moment != AFTER_ITERATION or state.iteration < last:
                 moment = yield waits
@@ -48,12 +62,12 @@ def check_gradients(run: Checked) -> Check:
                     last = max(last, _last(run))
                 else:
                     check.settle()
-            check.end()
+            check.look(False)
             while state.iteration >= last:
                 yield (Events.EPOCH_STARTED,)
                 last = max(last, _last(run))
     finally:
-        check.end()
+        check.look(False)
 
 
 def _last(run: Checked) -> int:
@@ -83,30 +97,24 @@ class GradientCheck:
         """The updates that had a loss."""
         self._looks = False
 
-    def begin(self) -> None:
-        """Begin to look."""
-        self._step.check = self
-        self._seen = {each: _look(each) for each in self._run.updates.values()}
-        if self._looks:
+    def look(self, begins: bool) -> None:
+        """Begin or cease to look."""
+        self._step.check = self if begins else None
+        self._seen = {each: _look(each) for each in self._run.updates.values() if begins}
+        if begins and self._looks:
             watch_steps(self._stepped)
-
-    def end(self) -> None:
-        """Look no longer."""
-        self._seen.clear()
-        self._step.check = None
-        unwatch_steps(self._stepped)
+        elif not begins:
+            unwatch_steps(self._stepped)
 
     def enter(self, update: Update, loss: Any = None, *, is_mean: bool = False) -> None:
-        """Compare the gradients, before an update clears them, adds to them or steps.
+        """Refuse gradients of other code, before an update clears them, adds to them or steps.
 
         `loss` is that of a micro-batch; if it is a mean, the update divides by their number.
-
-        Raises:
-            RuntimeError: Other code has changed gradients.
         """
         if loss is not None and id(update) not in self._met:
             self._met.add(id(update))
             _check_loss(update, loss, is_mean=is_mean)
+            _refuse_scaled(self._run, loss)
             if update.compiled is None and not self._looks:  # a hook would be compiled into it
                 self._looks = True
                 watch_steps(self._stepped)
@@ -120,11 +128,7 @@ class GradientCheck:
         self._inside = update
 
     def leave(self, update: Update) -> None:
-        """Look at gradients after a backward pass or a step of this update.
-
-        Raises:
-            RuntimeError: The backward pass has added to the open window of another update.
-        """
+        """After a backward pass or a step of this update: refuse to add to another one's window."""
         self._inside = None
         for each, look in self._seen.items():
             if each is not update and each in self._step.windows and _changed(_look(each), look):
@@ -171,8 +175,8 @@ class GradientCheck:
         if update.scaler is not None or update.accumulate > 1:
             raise RuntimeError(RELEASED.format("accumulate=, or the gradient scaler"))
         signals = self._run.moments.signals
-        found = [each for event in READ for each in signals[event].receivers.values()]
-        if names := dict.fromkeys(filter(None, (getattr(e, "handler", "") for e in found))):
+        found = [each for event in READ for each in signals[event].subscriptions]
+        if names := dict.fromkeys(each.handler for each in found if each.handler):
             warn(RELEASED.format(", ".join(names)))
 
     def _compare(self, update: Update, look: Look) -> None:
@@ -201,9 +205,8 @@ class GradientCheck:
 
     def _refuse_shared(self, update: Update) -> None:
         """Refuse to clear gradients of another update's open window."""
-        own: set[int] = set()
+        own = {*map(id, updated(update.optimizer))} if self._step.windows else ()
         for other in self._step.windows:
-            own = own or {id(each) for each in updated(update.optimizer)}
             if any(id(each) in own and each.grad is not None for each in updated(other.optimizer)):
                 raise RuntimeError(
                     "two Updates have the same parameters, and one begins a step in the open "
@@ -220,11 +223,7 @@ def _look(update: Update) -> Look:
 def _changed(now: Look, look: Look) -> list[Any]:
     """The gradients that were replaced or written since the look."""
     both = [(*now[key], *look[key]) for key in now if key in look]
-    return [
-        gradient
-        for gradient, version, old, old_version in both
-        if gradient is not None and (gradient is not old or version != old_version)
-    ]
+    return [g for g, n, old, number in both if g is not None and (g is not old or n != number)]
 
 
 def _has_values(gradient: Any) -> bool:
@@ -234,11 +233,7 @@ def _has_values(gradient: Any) -> bool:
 
 
 def _check_loss(update: Update, loss: Any, *, is_mean: bool) -> None:
-    """Warn of a loss that the script divides by hand, although its update does so too.
-
-    A sum that is divided by hand, such as `(loss_a + loss_b) / 2` or a sum over samples, is a mean
-    of its own, and not a mistake.
-    """
+    """Warn of a loss that the script divides as its update does, unless it is a sum."""
     made, number = getattr(loss, "grad_fn", None), update.accumulate
     other = getattr(made, "_saved_other", None)
     if number == 1 or not is_mean or type(made).__name__ != "DivBackward0" or other is None:
@@ -254,13 +249,43 @@ def _check_loss(update: Update, loss: Any, *, is_mean: bool) -> None:
         )
 
 
+def _refuse_scaled(run: Checked, loss: Any) -> None:
+    """Refuse a loss from `scaler.scale(loss)`: no update divides its gradients again."""
+    if not (found := _multiplied(getattr(loss, "grad_fn", None))):
+        return
+    kind = sys.modules["torch"].amp.GradScaler
+    things = objects_by_place(run.objects)
+    things |= reached([run.process], lambda own: issubclass(own, kind))
+    for name, each in things.items():
+        scale = each._scale if isinstance(each, kind) else None
+        # Only beside a scaler: to read a factor may compute a part of a checkpointed model.
+        if scale is not None and any(
+            address_of(e._saved_other) == address_of(scale) for e in found
+        ):
+            raise RuntimeError(
+                f"the loss is multiplied by the scale of {name}, and nothing divides its gradients "
+                "by it: write Update(optimizer, scaler=scaler), which does both, and leave "
+                "scaler.scale(...) out: update(state, loss)"
+            )
+
+
+def _multiplied(made: Any) -> list[Any]:
+    """The operations by which a loss, or a term of it, was multiplied by a constant last."""
+    left, found = [made], list[Any]()
+    for node in left:
+        kind = type(node).__name__
+        if kind in ("AddBackward0", "DivBackward0", "MulBackward0") and len(left) < MOST:
+            left += (each for each, _ in node.next_functions)
+            if kind == "MulBackward0" and node.next_functions[1][0] is None:
+                found.append(node)
+    return found
+
+
 def _is_sum(division: Any, number: int) -> bool:
     """True if the divided value is a sum over samples, or a sum of `number` losses."""
     divided = division.next_functions[0][0]
-    kind = type(divided).__name__
-    if kind.startswith("Sum") or getattr(divided, "_saved_reduction", None) == 2:
-        return True
-    return kind == "AddBackward0" and _terms(divided) == number
+    is_sum = type(divided).__name__.startswith("Sum")
+    return is_sum or getattr(divided, "_saved_reduction", None) == 2 or _terms(divided) == number
 
 
 def _terms(node: Any) -> int:

@@ -20,10 +20,9 @@ logger: logging.Logger = logging.getLogger("camshaft")
 def check_modes(run: Checked) -> Check:
     """Put models back into training mode at an epoch's start, as `model.train()` in a loop does.
 
-    If a handler puts a model into evaluation mode, say to sample after the epoch, all its modules
-    get back the modes that they had at the epoch's first batch. The script's choices stay: a model
-    that was in evaluation mode then, and modes of parts of a model, such as a BatchNorm that is
-    frozen in the middle of the run. Models that the process function reaches are included.
+    All modules of a model that a handler has put into evaluation mode get back the modes that they
+    had at the epoch's first batch. The script's choices stay: a model that was in evaluation mode
+    then, and modes of parts, such as a BatchNorm that is frozen in the middle of the run.
     """
     state, models, has_warned = run.state, _trained(run), False
 
@@ -64,8 +63,7 @@ def check_modes(run: Checked) -> Check:
 
 def _trained(run: Checked) -> list[Named]:
     """The models that are trained, each once."""
-    things = objects_by_place(run.objects)
-    things |= reached([run.process], trains)
+    things = objects_by_place(run.objects) | reached([run.process], trains)
     optimizers = optimizers_of(things, run.handlers).values()
     trained = {id(each) for one in optimizers for each in updated(one)}
     found: dict[int, Named] = {}

@@ -13,14 +13,22 @@ from .changed import address_of, addresses_in, sample
 from .checked import Check, Checked, objects_by_place, optimizers_of, updated
 
 
+def refuse_autocast() -> None:
+    """Refuse an autocast around a run: its copies of the weights last until it ends."""
+    torch = sys.modules["torch"]
+    if torch.is_autocast_cache_enabled() and any(map(torch.is_autocast_enabled, ("cpu", "cuda"))):
+        raise RuntimeError(
+            "the run is in a `with torch.autocast(...)`, which keeps its cast copies of the "
+            "weights until it ends, so that each step would compute with the first weights. Leave "
+            'it out and write supervised(..., precision="bf16"); or put it into the process '
+            "function; or give it cache_enabled=False"
+        )
+
+
 def check_known(run: Checked) -> None:
     """Warn of an optimizer if the engine knows no module with its parameters."""
-    own = {
-        id(each)
-        for thing in run.objects.values()
-        for module in _own_modules(thing)
-        for each in module.parameters()
-    }
+    found = [module for thing in run.objects.values() for module in _own_modules(thing)]
+    own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in run.optimizers.items():
         if not own or not own.isdisjoint(map(id, updated(optimizer))) or _is_bare(optimizer):
             continue
@@ -58,15 +66,12 @@ def check_idle(run: Checked) -> Check:
     """Warn of weights that no optimizer of the engine holds, and of teachers that drift.
 
     If an optimizer holds a part of the module, or the module of an optimizer is unknown, the
-    warning comes at once. Else the script may change the module by hand, such as a target network:
-    the warning comes after the first epoch if the module is unchanged, and a backward pass gave it
-    gradients or it is frozen.
+    warning comes at once. Else the script may change it by hand, such as a target network: the
+    warning comes after the first epoch if it is unchanged and has gradients, or is frozen.
     """
     optimizers = [each for each in run.optimizers.values() if not _is_bare(each)]
     unmoved = list[tuple[str, Any, list[Any]]]()
-    found = modules.all_modules(run.objects.values())
-    all_own = {id(each) for module in found for each in module.parameters(recurse=False)}
-    is_sure = any(all_own.isdisjoint(map(id, updated(each))) for each in optimizers)
+    is_sure = any(run.weights.isdisjoint(map(id, updated(each))) for each in optimizers)
     for name, thing in run.objects.items():
         own = _own_modules(thing)
         left = _left(own, run.trained) if optimizers else {}

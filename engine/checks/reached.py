@@ -6,36 +6,22 @@ import dis
 import os
 import re
 import sys
+import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
 from pathlib import Path
-from types import (
-    CellType,
-    CodeType,
-    FunctionType,
-    MappingProxyType,
-    MethodType,
-    ModuleType,
-    SimpleNamespace,
-)
+from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from .. import modules
-from ..state import (
-    State,
-    generators_of,
-    global_generators,
-    is_kind_of_generator,
-    once_a_type,
-)
+from ..state import State, generators_of, global_generators, is_kind_of_generator, once_a_type
 
 ROOT = Path(__file__).parents[2]
 LIBRARIES = (
-    *(str(ROOT / room) for room in ("engine", "handlers")),
+    *(str(ROOT / "engine"), str(ROOT / "handlers"), str(Path(os.__file__).parent)),
     *("<string>", "<frozen"),  # a dataclass's __init__, and Python's own
-    str(Path(os.__file__).parent),
 )
 """Beginnings of the file paths of code that is not the script's; so is what pip installs."""
 
@@ -48,7 +34,7 @@ FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} -
 PLAIN = (str, int, float, bool, type(None))
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
-EMPTY = CellType()
+EMPTY = types.CellType()
 """Equal to a cell whose variable has no value yet."""
 UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
 KEY = r"(?:(?:LOAD|BUILD|FORMAT|BINARY_OP|\.)\S* )*"
@@ -98,8 +84,7 @@ def search(
         elif id(thing) not in seen and not isinstance(thing, ModuleType):
             seen[id(thing)] = thing
             found.append(each)
-            is_end = name and (are_leaves(type(thing)) or (is_leaf is not None and is_leaf(thing)))
-            if not is_end:
+            if not (name and (are_leaves(type(thing)) or (is_leaf and is_leaf(thing)))):
                 left += reached_in(thing, name, id(thing) in whole)
     return found
 
@@ -131,8 +116,8 @@ def generators_of_run(
 ) -> dict[str, Any]:
     """By name: the random generators that objects and their modules hold, and functions reach.
 
-    The functions that read `data` are among these. Left out are the generators of Python, NumPy
-    and torch themselves, and those that `data` holds.
+    Also those that read `data`. Left out are the generators of Python, NumPy and torch themselves,
+    and those that `data` holds.
 
     >>> import random
     >>> noise = random.Random(1)
@@ -157,16 +142,14 @@ def doubts_of_workers(data: Any) -> list[str]:
     if not getattr(data, "num_workers", 0):
         return []
     usual = [*map(id, global_generators())]
-    own = reached(
-        [getattr(data.dataset, "__getitem__", None), data.collate_fn], is_kind_of_generator
-    )
+    readers = [getattr(data.dataset, "__getitem__", None), data.collate_fn]
+    own = [n for n, e in reached(readers, is_kind_of_generator).items() if id(e) not in usual]
     return [
         f"the data set has a random generator of its own ({name}), and each worker has a copy of "
         "it; draw from the generators of torch, NumPy or Python, which workers get anew for each "
         "batch"
-        for name, each in own.items()
-        if id(each) not in usual
-    ][:1]
+        for name in own[:1]
+    ]
 
 
 def readers_of(data: object) -> list[Callable[..., Any]]:
@@ -192,7 +175,7 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         names += tuple(f"args[{number}]" for number in range(len(names), len(thing.args)))
         given = zip((*names, *thing.keywords), (*thing.args, *thing.keywords.values()), strict=True)
         return [*starmap(Reach, given), Reach(name, thing.func)]
-    if isinstance(thing, dict | MappingProxyType) and len(thing) <= WIDEST:
+    if isinstance(thing, dict | types.MappingProxyType) and len(thing) <= WIDEST:
         # No other mapping: one that loads its values, such as a file of h5py, would read them.
         return [
             Reach(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS
@@ -237,8 +220,8 @@ def _named_by(function: FunctionType, name: str) -> list[Reach]:
             found += [Reach(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
-    found += map(Reach, arguments, defaults)
-    return [*found, *starmap(Reach, (function.__kwdefaults__ or {}).items())]
+    given = (*zip(arguments, defaults, strict=True), *(function.__kwdefaults__ or {}).items())
+    return [*found, *starmap(Reach, given)]
 
 
 @lru_cache(maxsize=1024)
@@ -256,6 +239,22 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(each)
 
 
+def _called_by(functions: Iterable[object]) -> set[CodeType]:
+    """The code of functions, and of those that they name, and so may call, of what they reach."""
+    given = [getattr(each, "func", each) for each in functions]  # of a partial
+    reach = search(functions_of(functions))
+    own = [each for each in reach if isinstance(each.value, FunctionType)]
+    named = {each.value.__code__: {each.name.rpartition(".")[2]} for each in own}
+    called = {code for each in given if (code := getattr(each, "__code__", None))}
+    called |= {code for code in named if code.co_name == "__call__"}
+    while True:
+        names = set(chain.from_iterable(map(_names_in, called)))
+        more = {c for c in named.keys() - called if (named[c] | {c.co_name}) & names}
+        if not more:
+            return called
+        called |= more
+
+
 def is_only_filled(name: str, functions: Iterable[object], *, is_attribute: bool = False) -> bool:
     """True if functions, and those that they reach, use this name only to fill what has it.
 
@@ -266,9 +265,7 @@ def is_only_filled(name: str, functions: Iterable[object], *, is_attribute: bool
     >>> [is_only_filled(each, [step]) for each in ("losses", "rows", "rates")]
     [True, True, False]
     """
-    reach = search(functions_of(functions))
-    own = {each.value.__code__ for each in reach if isinstance(each.value, FunctionType)}
-    texts = [_as_words(code, name, is_attribute=is_attribute) for code in own]
+    texts = [_as_words(code, name, is_attribute=is_attribute) for code in _called_by(functions)]
     uses = sum(each.count("USED ") for each in texts)
     return 0 < uses == sum(len(FILLED.findall(each)) for each in texts)
 

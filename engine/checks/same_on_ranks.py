@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
@@ -32,11 +33,15 @@ SHOWN = 4
 LONGEST = 120
 """The most characters of a value that an error shows."""
 DEEPEST = 4
-LIMITS = ("max_epochs", "max_iterations", "max_steps")
+OF_STATE = ("max_epochs", "max_iterations", "max_steps", "iteration", "step", "epoch")
 ORDER = "the order of handlers"
-COUNTS = ("iteration", "step", "epoch")
+OF_LOSSES = "torch.nn.modules.loss"
 NONE = "nothing"
 """What a rank has that lacks a handler or a parameter."""
+OF_TORCH = (
+    *("get_default_dtype", "get_float32_matmul_precision"),
+    "are_deterministic_algorithms_enabled",
+)
 Entries = dict[str, str]
 """The settings of a rank by name, as text without addresses."""
 Differences = dict[str, tuple[str, str]]
@@ -53,23 +58,11 @@ def check_same_on_ranks(
 ) -> bool:
     """Compare the settings of the ranks before a run; a difference is an error on all ranks.
 
-    Two messages of 40 bytes. The settings themselves are sent only if their checksums differ.
-    Limits, handlers and versions are compared over all ranks; objects and the process function over
-    the ranks that read different data, since ranks of one model copy may hold stages of it.
-
-    Args:
-        engine: The engine of the run.
-        signals: Its signals.
-        process: Its process function.
-        state: The state of the run.
-        samples: A checksum of samples that nothing deals out to the ranks; 0 if there are none.
-        given: Further settings of the run, by name.
-
-    Returns:
-        True if ranks that should read different data have the same `samples`.
-
-    Raises:
-        ValueError: Two ranks differ.
+    True if ranks that should read different data have the same `samples`: a checksum of samples
+    that nothing deals out, 0 for none. Two messages of 40 bytes: the settings themselves are sent
+    only if their checksums differ. Limits, handlers and versions are compared over all ranks;
+    objects and the process function over the ranks that read different data, since ranks of one
+    model copy may hold stages of it.
     """
     refuse_wrappers(engine.objects.values())  # first, since their shapes may differ between ranks
     group = ranks.data_group()
@@ -95,11 +88,9 @@ def _compare(rows: Tensor) -> Tensor:
 
     The last one: whether two ranks of a group have the same number, other than 0.
     """
-    first = rows[:, 3].clamp(0, len(rows) - 1)
-    found = rows[0].clone()
-    found[0] = (rows[:, 0] == rows[0, 0]).all()
-    found[1] = (rows[:, 1] == rows[first, 1]).all()
-    found[2] = (rows[:, 2] == rows[0, 2]).all()
+    expected = rows[0].repeat(len(rows), 1)
+    expected[:, 1] = rows[rows[:, 3].clamp(0, len(rows) - 1), 1]
+    found = (rows == expected).all(0).to(rows.dtype)
     samples = rows[rows[:, 4] != 0][:, 3:]
     found[4] = len(samples.unique(dim=0)) < len(samples)
     return found
@@ -108,7 +99,7 @@ def _compare(rows: Tensor) -> Tensor:
 def _functions(signals: Signals) -> dict[str, list[str]]:
     """The names of the functions that a script has attached for all ranks, by event."""
     return {
-        repr(event): sorted(each.name for each in signal.subscriptions if _is_shared(each))
+        repr(event): sorted(each.name for each in filter(_is_shared, signal.subscriptions))
         for event, signal in signals.items()
     }
 
@@ -123,14 +114,12 @@ def _mark_lonely(signals: Signals, found: list[dict[str, list[str]]]) -> None:
 
     Else a function of another name on another rank may be the partner of a function here.
     """
-    own = found[ranks.rank()]
-    others = [each for number, each in enumerate(found) if number != ranks.rank()]
+    own = found.pop(ranks.rank())
     for event, signal in signals.items():
-        names = {name for each in others for name in each.get(repr(event), ())}
+        names = {name for each in found for name in each.get(repr(event), ())}
         if names.issubset(own[repr(event)]):
-            for each in signal.subscriptions:
-                if _is_shared(each) and each.name not in names:
-                    each.local = True
+            for each in filter(_is_shared, signal.subscriptions):
+                each.local = each.name not in names
             signal.changed()
 
 
@@ -140,7 +129,7 @@ def _checksum(entries: Entries) -> int:
 
 
 def _of_run(state: State[Any, Any], given: Mapping[str, Any]) -> Entries:
-    found = {name: getattr(state, name) for name in (*LIMITS, *COUNTS)}
+    found = {name: getattr(state, name) for name in OF_STATE}
     found["max_batches"] = state.control.max_batches
     found["ranks that read different data"] = ranks.data_world_size()
     return {name: repr(value) for name, value in {**found, **given}.items()}
@@ -150,16 +139,9 @@ def _of_process_wide() -> Entries:
     """The versions of packages, and torch's settings that change results."""
     found = {"Python": ".".join(python_version_tuple()[:2])}
     for name in (PACKAGE, "torch", "numpy"):
-        try:
+        with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    torch: Any = sys.modules["torch"]
-    found["torch.get_default_dtype()"] = str(torch.get_default_dtype())
-    found["torch.get_float32_matmul_precision()"] = torch.get_float32_matmul_precision()
-    is_deterministic = torch.are_deterministic_algorithms_enabled()
-    found["torch.are_deterministic_algorithms_enabled()"] = str(is_deterministic)
-    return found
+    return found | {f"torch.{n}()": str(getattr(sys.modules["torch"], n)()) for n in OF_TORCH}
 
 
 def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
@@ -197,8 +179,7 @@ def _of_module(name: str, module: Any) -> Entries:
     """The names, shapes and dtypes of parameters and persistent buffers."""
     found: Entries = {}
     for key, each in module.named_parameters():
-        frozen = "" if each.requires_grad else ", frozen"
-        found[f"{name}.{_shown(key)}"] = f"{_form(each)}{frozen}"
+        found[f"{name}.{_shown(key)}"] = _form(each) + ", frozen" * (not each.requires_grad)
     order = ", ".join(found)
     hidden = {
         f"{path}.{key}".lstrip(".")
@@ -223,15 +204,14 @@ def _form(tensor: Any) -> str:
 
 def _texts(name: str, settings: Iterable[tuple[str, Any]]) -> Entries:
     """The settings that can be compared, as text."""
-    texts = ((key, _text(value)) for key, value in settings)
-    return {f"{name}.{key}": text for key, text in texts if text is not None}
+    return {f"{name}.{k}": text for k, each in settings if (text := _text(each)) is not None}
 
 
 def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
     """The public attributes that must be equal on all ranks, without data and file paths."""
     if not is_dataclass(thing):
-        public = (each for each in getattr(thing, "__dict__", {}).items() if each[0][0] != "_")
-        yield from ((key, value) for key, value in public if key != "training")
+        own = getattr(thing, "__dict__", {}).items()
+        yield from ((k, value) for k, value in own if k[0] != "_" and k != "training")
         return
     for each in fields(thing):
         if each.name.startswith("_") or not each.repr or not hasattr(thing, each.name):
@@ -244,54 +224,43 @@ def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
 
 def _text(value: Any, depth: int = 0) -> str | None:
     """A value as text that is the same in each process; None for a value that is not compared."""
-    inner = partial(_text, depth=depth + 1)
-    text: str | None = type(value).__name__
     if isinstance(value, Path) or depth > DEEPEST:
-        text = None
-    elif value is None or isinstance(value, bool | str | Number | Enum):
-        text = repr(value)
-    elif isinstance(value, Clause | Trigger):
-        clauses = (value,) if isinstance(value, Clause) else value.clauses
-        text = repr(value) if all(each.where is None for each in clauses) else None
-    elif isinstance(value, partial):
-        text = _joined(map(inner, (value.func, value.args, value.keywords)))
+        return None
+    if value is None or isinstance(value, str | Number | Enum):
+        return repr(value)
+    if isinstance(value, Clause):
+        return repr(value) if value.where is None else None
+    if isinstance(value, Trigger):
+        return None if None in map(_text, value.clauses) else repr(value)
+    if isinstance(value, partial):
+        value = value.func, value.args, value.keywords
     elif isinstance(value, Mapping):
-        text = _joined(inner(pair) for pair in value.items())
-    elif isinstance(value, list | tuple):
-        text = _joined(map(inner, value))
-    elif isinstance(value, set | frozenset):
-        text = _joined(sorted(map(str, map(inner, value))))
-    elif hasattr(value, "fast_dtype"):  # torch.autocast
-        text = f"autocast({value.fast_dtype})"
-    elif hasattr(value, "__qualname__"):
-        text = label(value)
-    elif hasattr(value, "numel"):
-        text = repr(value.item()) if value.numel() == 1 else None
-    elif _is_loss(value) or (_is_ours(value) and is_dataclass(value)):
-        found = (f"{key}={inner(each)}" for key, each in _settings_of(value))
-        text = f"{type(value).__name__}({', '.join(found)})"
-    return text
-
-
-def _joined(texts: Iterable[str | None]) -> str | None:
-    """The texts as one; None if one of them is not compared."""
-    found = [*texts]
-    return None if None in found else f"({', '.join(map(str, found))})"
+        value = [*value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        texts = [_text(each, depth + 1) for each in value]
+        if not isinstance(value, list | tuple):
+            texts.sort(key=str)
+        return None if None in texts else f"({', '.join(map(str, texts))})"
+    if hasattr(value, "fast_dtype"):  # torch.autocast
+        return f"autocast({value.fast_dtype})"
+    if hasattr(value, "__qualname__"):
+        return label(value)
+    if hasattr(value, "numel"):
+        return repr(value.item()) if value.numel() == 1 else None
+    name = type(value).__name__
+    if type(value).__module__ == OF_LOSSES or (_is_ours(value) and is_dataclass(value)):
+        name += f"({', '.join(f'{k}={_text(e, depth + 1)}' for k, e in _settings_of(value))})"
+    return name
 
 
 def _is_ours(thing: Any) -> bool:
     return type(thing).__module__.partition(".")[0] == PACKAGE
 
 
-def _is_loss(thing: Any) -> bool:
-    return type(thing).__module__ == "torch.nn.modules.loss"
-
-
 def _differences(own: Entries, first: Entries) -> Differences:
     """By name: the differing settings, as this rank's text and the first rank's text."""
     names = [name for name in {**first, **own} if own.get(name) != first.get(name)]
-    pairs = ((own.get(name, NONE), first.get(name, NONE)) for name in names[: 2 * SHOWN])
-    return dict(zip(names, pairs, strict=False))
+    return {n: (own.get(n, NONE), first.get(n, NONE)) for n in names[: 2 * SHOWN]}
 
 
 def _message(found: list[Differences]) -> str:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
-from .checked import Checked
+from .checked import Checked, updated
 
 UNSUPPORTED = {
     "FullyShardedDataParallel": (
@@ -24,11 +24,7 @@ UNSUPPORTED = {
 
 
 def refuse_wrappers(found: Iterable[Any]) -> None:
-    """Refuse wrappers that take over the work of an engine, such as backward passes and steps.
-
-    Raises:
-        ValueError: One of the modules, or of those inside, is such a wrapper.
-    """
+    """Refuse wrappers that take over the work of an engine, such as backward passes and steps."""
     for module in found:
         for each in module.modules() if hasattr(module, "named_parameters") else ():
             for kind in type(each).__mro__:
@@ -39,12 +35,7 @@ def refuse_wrappers(found: Iterable[Any]) -> None:
 
 
 def check_sharded(run: Checked) -> None:
-    """Refuse sharded models whose gradients would not be the mean over all data.
-
-    Raises:
-        ValueError: The optimizer has other parameters, a parameter is not on all ranks that read
-            different data, or a shard does not fit the rank's place in the mesh.
-    """
+    """Refuse sharded models whose gradients would not be the mean over all data."""
     if not ranks.is_distributed():
         return
     objects, updates = run.objects, [*run.updates.values(), *run.optimizers.values()]
@@ -54,23 +45,25 @@ def check_sharded(run: Checked) -> None:
     refuse_wrappers([*found, *around])
     _check_shards(found)
     optimizers: list[Any] = [getattr(each, "optimizer", each) for each in updates]
-    groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-    trained = [each for group in groups for each in group["params"] if each.requires_grad]
+    trained = [p for each in optimizers for p in updated(each) if p.requires_grad]
     names = {id(each): name for module in found for name, each in module.named_parameters()}
-    if modules.are_spread(each for module in found for each in module.parameters()):
-        _check_known(names, trained)
+    is_sharded = modules.are_spread(each for module in found for each in module.parameters())
+    if is_sharded and trained and names.keys().isdisjoint(map(id, trained)):
+        raise ValueError(
+            "the optimizer updates no parameter of the sharded model: fully_shard and "
+            "parallelize_module replace the parameters, so make the optimizer after them"
+        )
     averages = [*modules.averaging([*found, *around])]
     readers = ranks.members(ranks.data_group())
     is_wrapped = any(map(modules.parallel_of, around))
     if modules.are_spread(trained) and not is_wrapped and len(readers) > 1:
         _check_averaged(trained, names, readers, averages)
-    updated = {id(each) for each in trained}
-    _check_spans([each for each in averages if not updated.isdisjoint(map(id, each.parameters))])
+    ids = {*map(id, trained)}
+    _check_spans([e for e in averages if not ids.isdisjoint(map(id, e.parameters))], readers)
 
 
-def _check_spans(averages: Iterable[modules.Averaging]) -> None:
+def _check_spans(averages: Iterable[modules.Averaging], readers: set[int]) -> None:
     """Check that exactly the ranks that read different data average a model's gradients."""
-    readers = ranks.members(ranks.data_group())
     for each in averages:
         kind, own = each.kind, each.ranks
         if each.is_twice:
@@ -79,17 +72,15 @@ def _check_spans(averages: Iterable[modules.Averaging]) -> None:
                 "reduced in float16 or float64, or after set_force_sum_reduction_for_comms(True): "
                 "leave that out, or give MixedPrecisionPolicy(reduce_dtype=torch.float32)"
             )
-        if _gathers(each, readers):
+        if _gathers(each, readers) or (own == readers and each.divisor == len(readers)):
             continue
         if own == readers:
-            if each.divisor != len(readers):
-                raise ValueError(
-                    f"{kind} divides a sum of gradients by {each.divisor:g}, as "
-                    f"set_gradient_divide_factor said, and {len(readers)} ranks read different "
-                    "data; losses and counts of targets need the mean over these: leave it out, "
-                    f"or set it to {len(readers)}"
-                )
-            continue
+            raise ValueError(
+                f"{kind} divides a sum of gradients by {each.divisor:g}, as "
+                f"set_gradient_divide_factor said, and {len(readers)} ranks read different "
+                "data; losses and counts of targets need the mean over these: leave it out, "
+                f"or set it to {len(readers)}"
+            )
         if readers <= own:
             raise ValueError(
                 f"{kind} averages gradients over the ranks {listed(own)}, and by "
@@ -149,19 +140,8 @@ def _check_shards(found: Iterable[Any]) -> None:
                     raise ValueError(f"the weight {name!r} cannot be saved: {error}") from None
 
 
-def _check_known(names: Mapping[int, str], trained: list[Any]) -> None:
-    if trained and not any(id(each) in names for each in trained):
-        raise ValueError(
-            "the optimizer updates no parameter of the sharded model: fully_shard and "
-            "parallelize_module replace the parameters, so make the optimizer after them"
-        )
-
-
 def _check_averaged(
-    trained: list[Any],
-    names: Mapping[int, str],
-    readers: set[int],
-    averages: list[modules.Averaging],
+    trained: list[Any], names: Mapping[int, str], readers: set[int], averages: list[Any]
 ) -> None:
     """Check that all ranks that read different data take part in each parameter's gradient."""
     if not averages:

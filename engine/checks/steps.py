@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +20,7 @@ PATIENCE = 100
 
 It is large, because the main one of several optimizers may step more rarely than the others.
 """
+OF_WEIGHTS = {"torch", "torch.nn.parameter"}
 STEP, SKIPPED, READY = Events.STEP_COMPLETED, Events.STEP_SKIPPED, Events.GRADIENTS_READY
 GRADIENTS = (Events.BACKWARD_COMPLETED, READY)
 TWO_LINES = """
@@ -37,9 +37,7 @@ ONE_LINE = """
 def check_steps(run: Checked) -> Check:
     """End a run in which handlers wait for steps that the process function does not announce.
 
-    This checks at the end of the first epoch, or of the run if that comes earlier, and 100
-    iterations after the first step of a torch optimizer. A run in which no optimizer stepped only
-    gets a warning, because its first epoch may train nothing on purpose.
+    A run in which no optimizer stepped only gets a warning: its first epoch may train nothing.
     """
     steps, moment = _Steps(run), None
     try:
@@ -63,15 +61,14 @@ class _Steps:
     """What a run has announced since it began, and who waits for it."""
 
     def __init__(self, run: Checked) -> None:
-        self.run, self.state = run, run.state
+        self.run, self.state, self.counts = run, run.state, run.state.counts
         self.updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         updates = run.updates.values()
         self.optimizers = {
             id(one) for each in updates for one in modules.optimizers_in(each.optimizer)
         }
-        """The optimizers of these updates: if there are any, steps of other optimizers do not
-        count, such as a critic's that is trained for an epoch before the rest."""
+        """If there are any, steps of other optimizers do not count, such as a critic's."""
         events = {*GRADIENTS, STEP, SKIPPED, *self.updates.values()}
         self.before = {event: self.count(event) for event in events}
         self.written = {name: _written(each) for name, each in run.objects.items()}
@@ -108,7 +105,16 @@ class _Steps:
                 "events by when=, or leave event= out of the Update of the main optimizer"
             )
         if self.first and not (gradients_came or step_came) and (for_gradients or for_steps):
-            raise RuntimeError(_unannounced(for_gradients, for_steps, self.first))
+            names = [*dict.fromkeys([*for_gradients, *for_steps])]
+            message = (
+                f"{_wait(names)} for optimizer steps, which never come: the process function steps "
+                f"since iteration {self.first}, and announces no step. Make the steps by an Update:"
+                f"{TWO_LINES}"
+            )
+            if for_steps:
+                whom = _listed(for_steps)
+                message += f"\nOr announce each step, which is enough for {whom}:{ONE_LINE}"
+            raise RuntimeError(message)
 
     def warn_if_idle(self) -> None:
         """Warn of a first epoch without steps; fail if `max_steps` is the only limit."""
@@ -149,18 +155,16 @@ class _Steps:
         values = values if isinstance(output, Mapping | list | tuple) else [output]
         if not any(getattr(each, "requires_grad", False) is True for each in values):
             return []
-        now = {name: _written(each) for name, each in self.run.objects.items()}
-        return [
-            f"objects[{name!r}]" for name, each in self.written.items() if each == now[name] != []
-        ]
+        things, before = self.run.objects.items(), self.written
+        return [f"objects[{n!r}]" for n, each in things if before.get(n) == _written(each) != []]
 
     def waiting(self, events: Iterable[EventEnum]) -> list[str]:
         """The names of handlers and limits that wait for one of these events."""
         found: dict[str, None] = {}
         for event in events:
             if event in self.run.moments.signals:
-                receivers = self.run.moments.signals[event].receivers_for(self.state)
-                found |= dict.fromkeys(map(_name, receivers))
+                for each in self.run.moments.signals[event].receivers_for(self.state):
+                    found[getattr(each, "handler", "") or label(each)] = None
             if event is STEP and self.state.max_steps is not None:
                 found[f"max_steps={self.state.max_steps}"] = None
         return list(found)
@@ -170,8 +174,7 @@ class _Steps:
         return self.count(event) > self.before[event]
 
     def count(self, event: EventEnum) -> int:
-        """How often an event has come."""
-        return self.state.step if event is STEP else self.state.counts[event]
+        return self.state.step if event is STEP else self.counts[event]
 
 
 def check_limit(run: Checked) -> Check:
@@ -214,30 +217,10 @@ def _written(optimizer: Any) -> list[int]:
 
     Empty for other objects, and for an optimizer of sharded weights.
     """
-    torch = sys.modules.get("torch")
-    if torch is None or not hasattr(optimizer, "param_groups"):
-        return []
-    weights = [*updated(optimizer)]
-    if any(type(each) not in (torch.Tensor, torch.nn.Parameter) for each in weights):
+    weights: list[Any] = updated(optimizer) if hasattr(optimizer, "param_groups") else []
+    if not weights or {type(each).__module__ for each in weights} - OF_WEIGHTS:
         return []
     return [*(each._version for each in weights if each.requires_grad), len(optimizer.state)]
-
-
-def _unannounced(for_gradients: list[str], for_steps: list[str], first: int) -> str:
-    """The message about a process function that steps its optimizer and announces nothing."""
-    names = [*dict.fromkeys([*for_gradients, *for_steps])]
-    message = (
-        f"{_wait(names)} for optimizer steps, which never come: the process function steps since "
-        f"iteration {first}, and announces no step. Make the steps by an Update:{TWO_LINES}"
-    )
-    if for_steps:
-        message += f"\nOr announce each step, which is enough for {_listed(for_steps)}:{ONE_LINE}"
-    return message
-
-
-def _name(receiver: Any) -> str:
-    """The name of the handler whose method the receiver is, or the function's own name."""
-    return receiver.handler if getattr(receiver, "handler", "") else label(receiver)
 
 
 def _wait(names: list[str]) -> str:

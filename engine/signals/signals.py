@@ -22,8 +22,10 @@ class Signal(blinker.Signal):
     safe and take effect at the next moment.
     """
 
+    _muted: bool = False
+
     def __init__(self, event: EventEnum) -> None:
-        super().__init__(f"{event!r} of one engine.")
+        super().__init__()
         self.event = event
         self.listeners: list[Callable[[], None]] = []
         """Called when receivers come or go: the moments of runs under way look again."""
@@ -70,12 +72,13 @@ class Signal(blinker.Signal):
 
     @is_muted.setter
     def is_muted(self, muted: bool) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        if muted != self._muted:
+            self.changed()
         self._muted = muted
-        self.changed()
 
     def changed(self) -> None:
         """Let running runs look up their receivers again."""
-        for outdate in getattr(self, "listeners", ()):
+        for outdate in self.listeners:
             outdate()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from operator import call, setitem
 from types import CellType
@@ -48,8 +48,9 @@ class SettingsNoted:
         self._sizes: list[int] = []
         self._seen: set[tuple[int, Any]] = set()
 
-    def note(self, name: str, value: Any, place: Spot) -> None:
-        """Note the value that is at a place now."""
+    def note(self, name: str, value: Any, place: Spot | None = None) -> None:
+        """Note the value that is at a place now; without one, what changes in the value itself."""
+        place = place or Spot(partial([value].__getitem__, 0))
         first, number = name, 1
         while name in self._places:  # two functions use one name
             name, number = f"{first} {number + 1}", number + 1
@@ -72,12 +73,16 @@ class SettingsNoted:
             self._tables[name] = table, frozenset(table)
             self._sizes.append(len(table))
 
-    def place(self, name: str) -> Spot | None:
-        """The place with this name, also of a new name in a known table."""
-        owner, _, key = name.rpartition(".")
-        if name not in self._places and owner in self._tables:
-            return _place_of(self._tables[owner][0], key)
-        return self._places.get(name)
+    def places(self, names: Iterable[str]) -> dict[str, Spot]:
+        """The places with these names, also of new names in known tables."""
+        found = dict[str, Spot]()
+        for name in names:
+            owner, _, key = name.rpartition(".")
+            if name in self._places:
+                found[name] = self._places[name]
+            elif owner in self._tables:
+                found[name] = _place_of(self._tables[owner][0], key)
+        return found
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
@@ -113,7 +118,7 @@ def extent_of(value: Any) -> tuple[int, int] | None:
         if kind in CONTAINERS:
             items = each.values() if kind in MAPPINGS else each
             count += sum(map(PLAIN.__contains__, map(type, items)))
-            if kind in MAPPINGS | {set} and not all(map(_is_key, each)):
+            if kind in MAPPINGS | {set} and not all(map(_is_constant, each)):
                 return None
         elif _is_numbers(each):
             count, size = count + 1, size + each.nbytes
@@ -153,22 +158,17 @@ def _taken(now: Any, value: Any) -> Any:
         if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
             return value.to(now.device)
         now.data.copy_(value)
-    elif (
-        is_any_array(now)
-        and is_any_array(value)
-        and (now.shape, now.dtype) == (value.shape, value.dtype)
-    ):
+    elif is_any_array(now) and is_any_array(value):
+        if (now.shape, now.dtype) != (value.shape, value.dtype):
+            return value
         now[...] = value
     elif type(now) in (list, deque) and type(value) is list:
-        rest = [None] * (len(value) - len(now))
-        items = list(map(_taken, [*now, *rest], value))
+        items = list(map(_taken, [*now, *[None] * (len(value) - len(now))], value))
         now.clear()
         now.extend(items)
-    elif type(now) in MAPPINGS and type(value) in MAPPINGS:
-        found = {key: _taken(now.get(key), each) for key, each in value.items()}
-        now.clear()
-        now.update(found)
-    elif type(now) is type(value) is set:
+    elif (type(now) in MAPPINGS and type(value) in MAPPINGS) or type(now) is type(value) is set:
+        if type(now) is not set:
+            value = {key: _taken(now.get(key), each) for key, each in value.items()}
         now.clear()
         now.update(value)
     else:
@@ -188,14 +188,11 @@ def _mark(value: Any) -> list[Any]:
         elif kind is set:
             found.append(each.copy())
         elif kind in CONTAINERS:
-            is_plain = PLAIN.issuperset(map(type, each))
-            found.append([*each] if is_plain else [v if type(v) in PLAIN else kind for v in each])
+            found.append([v if type(v) in PLAIN else kind for v in each])
         elif is_plain_tensor(each):
             found += _Same(each), _numbers_of(each)
-        elif is_any_array(each):
-            # Of a large one, of some numbers, with those at its beginning.
-            step = max(1, each.size // 4096) if each.nbytes > LARGEST else 1
-            own = each.reshape(-1)[::step] if step > 1 else each
+        elif is_any_array(each):  # of a large one, some numbers
+            own = each.reshape(-1)[:: max(1, each.size // 4096)] if each.nbytes > LARGEST else each
             found += _Same(each), zlib.crc32(own.tobytes())
         else:
             found.append(each if kind in PLAIN else _Same(each))
@@ -236,12 +233,8 @@ def _inside(value: Any) -> Any:
     return [*enumerate(value)] if kind in CONTAINERS and kind is not set else None
 
 
-def _is_key(value: Any) -> bool:
-    return type(value) in PLAIN or _is_constant(value)
-
-
 def _is_constant(value: Any) -> bool:
-    return type(value) is tuple and PLAIN.issuperset(map(type, value))
+    return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
 
 
 def _is_numbers(value: Any) -> bool:

@@ -89,7 +89,7 @@ class MicroBatch:
         """
         update, state = self._update, self._state
         if (check := state.step_under_way.check) is not None:
-            check.enter(update)
+            check.enter(update, loss)
         loss, *_ = by_share(state.share, loss, 1.0 if is_sum else None)
         update.backward(state, loss, retain_graph)
 

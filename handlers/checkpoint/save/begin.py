@@ -30,13 +30,7 @@ ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None:
-    """Check where a handler writes, how, and what it keeps; `Mirror` copies no exports.
-
-    Raises:
-        TypeError: An argument is of another type.
-        ValueError: An argument has a value that it cannot have.
-        NotADirectoryError: The directory is a file.
-    """
+    """Check where a handler writes, how, and what it keeps; `Mirror` copies no exports."""
     directory, keep, retries = handler.directory, handler.keep, handler.retries
     if not isinstance(directory, str | PathLike):
         raise TypeError(
@@ -76,11 +70,7 @@ def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None
 
 
 def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
-    """Refuse objects that have no state to save.
-
-    Raises:
-        TypeError: One of them cannot be saved.
-    """
+    """Refuse objects that have no state to save."""
     for name, each in objects.items():
         if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
             raise TypeError(
@@ -95,15 +85,10 @@ def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
 
 
 def refuse_to_forget(engine: Engine[Any, Any]) -> None:
-    """Refuse a run whose optimizer, and so its weights, would not be saved.
-
-    Raises:
-        ValueError: The optimizer of an `Update` is not among the engine's objects.
-    """
+    """Refuse a run whose optimizer, that of an `Update`, and so its weights would not be saved."""
     known = list(map(id, engine.objects.values()))
-    for each in engine.handlers.values():
-        own = optimizers_in(each.optimizer) if isinstance(each, Update) else ()
-        left = [one for one in own if id(one) not in known]
+    for each in (each for each in engine.handlers.values() if isinstance(each, Update)):
+        left = [one for one in optimizers_in(each.optimizer) if id(one) not in known]
         if left and not _are_in_states(left, engine.objects):
             raise ValueError(
                 f"{type(left[0]).__name__}, which an Update steps, is not among "
@@ -126,11 +111,7 @@ def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) 
 
 
 def refuse_second_resume(directories: Sequence[str]) -> None:
-    """Refuse a run that several handlers resume: their order of attachment would decide.
-
-    Raises:
-        ValueError: There is more than one directory to resume from.
-    """
+    """Refuse a run that several handlers resume: their order of attachment would decide."""
     if len(directories) > 1:
         listed = ", ".join(f"Checkpoint({each!r})" for each in directories)
         raise ValueError(
@@ -141,11 +122,7 @@ def refuse_second_resume(directories: Sequence[str]) -> None:
 
 
 def refuse_to_mix(directory: str | Path) -> None:
-    """Refuse to start a new run in a directory that holds another run's checkpoints.
-
-    Raises:
-        FileExistsError: The directory holds checkpoints, which the new run would drop.
-    """
+    """Refuse to start a new run in a directory with another run's checkpoints: it drops them."""
     if found := checkpoints(directory):
         raise FileExistsError(
             f"{directory} holds checkpoints of an earlier run, such as "

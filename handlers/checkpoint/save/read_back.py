@@ -14,13 +14,14 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor
-from torch.nn import Module, Parameter
+from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine.modules import all_modules
 from ....engine.state import (
     capture_generators,
     has_state,
+    is_plain_tensor,
     items_of,
     restore_generators,
     same_states,
@@ -60,11 +61,10 @@ class ReadBack:
         """Note the forms of the objects, and copy optimizers of unknown classes."""
         self._forms = {name: form_needed(each) for name, each in objects.items()}
         self._copies = dict[str, Any]()
-        for name, each in objects.items():
-            if isinstance(each, Optimizer) and _is_unknown(each):
-                kept = [e for state in each.state.values() for _, e in _leaves(state)]
-                if sum(getattr(e, "nbytes", 0) for e in kept) > LARGEST_COPY:
-                    continue
+        own = {n: e for n, e in objects.items() if isinstance(e, Optimizer) and _is_unknown(e)}
+        for name, each in own.items():
+            kept = [e for state in each.state.values() for _, e in _leaves(state)]
+            if sum(getattr(e, "nbytes", 0) for e in kept) <= LARGEST_COPY:
                 with suppress(Exception):  # an optimizer that cannot be copied is not tested
                     self._copies[name] = _copied(each, _shared(objects, each))
                     self._copies[name].state_dict()
@@ -79,19 +79,17 @@ class ReadBack:
     ) -> None:
         """Read back what is being saved, which has another form than the last save.
 
-        Args:
-            objects: The run's objects.
-            saved: By object, as in `state.json`.
-            tensors: By file and name.
-
-        Raises:
-            TypeError: An optimizer would not be put back.
-            ValueError: At the first save: the script makes an object in another form.
+        `saved` is by object, as in `state.json`; `tensors` are by file and name.
         """
         states = {n: decode(e["content"], tensors.get(e["file"], {})) for n, e in saved.items()}
         if odd := [*_odd(objects, states)]:
             raise ValueError(f"{NO_START}:\n  " + "\n  ".join(odd))
-        if lines := [*self._changed(objects, states)]:
+        are_fixed = not any(map(reshapes, objects.values()))
+        lines = list[str]()
+        for name, each in objects.items():
+            if are_fixed or isinstance(each, Module):
+                lines += form_mismatches(name, self._forms.get(name), states[name])
+        if lines:
             said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
             if self.form is None:
                 raise ValueError(said)
@@ -105,28 +103,22 @@ class ReadBack:
                     self._copies.pop(name, None)
         restore_generators(rng)
 
-    def _changed(self, objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:
-        are_fixed = not any(map(reshapes, objects.values()))
-        for name, each in objects.items():
-            if are_fixed or isinstance(each, Module):
-                yield from form_mismatches(name, self._forms.get(name), states[name])
-
 
 def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:
     """A line for each object whose state_dict() loses something."""
-    own = {name: each for name, each in objects.items() if isinstance(each, Optimizer)}
-    groups = {
-        name: [p for g in each.param_groups for p in g["params"]] for name, each in own.items()
-    }
-    trained = {id(each) for group in groups.values() for each in group}
+    trained = set[int]()
+    for name, each in objects.items():
+        if isinstance(each, Optimizer):
+            own = [id(p) for group in each.param_groups for p in group["params"]]
+            trained.update(own)
+            is_torchs = type(each).state_dict is Optimizer.state_dict
+            for key in (
+                k for k in each.state if is_torchs and isinstance(k, int) and k in range(len(own))
+            ):
+                yield f"the state of {name!r} has a key {key}, as state_dict() calls a parameter"
     for name, each in objects.items():
         if isinstance(each, Module) and (lost := hidden(each, trained)):
             yield f"the state_dict() of {name!r} leaves out {lost[0]!r}, which is trained"
-    for name, each in own.items():
-        if type(each).state_dict is Optimizer.state_dict:
-            keys = {key for key in each.state if isinstance(key, int)}
-            for key in keys.intersection(range(len(groups[name]))):
-                yield f"the state of {name!r} has a key {key}, as state_dict() calls a parameter"
 
 
 def _is_unknown(own: Any) -> bool:
@@ -138,7 +130,7 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
     own, kind = objects[name], type(objects[name]).__name__
     shared, found = _shared(objects, own), set[int]()
     places = {*shared, *map(id, getattr(own, "param_groups", ()))}
-    places |= {e.data_ptr() for e in shared.values() if type(e) in (Tensor, Parameter)}
+    places |= {e.data_ptr() for e in shared.values() if is_plain_tensor(e)}
     other = _elsewhere(state, {each for each in places if each >= LEAST_ADDRESS}, found)
     if copy is None and found:
         memo = {id(e): _other_values(e) for _, e in _leaves(vars(own)) if isinstance(e, Tensor)}
@@ -172,11 +164,9 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
         here = dict(_leaves(each.state_dict()))
         there = dict(_leaves(twins[place].state_dict())) if place in twins else {}
         for at in here | there:
-            if at not in here or at not in there or not same_states(here[at], there[at]):
-                where = ".".join(filter(None, (place, at)))
-                raise TypeError(
-                    f"{begin}after loading, {where or 'it'} is not what it was. {advice}"
-                )
+            if not (at in here and at in there and same_states(here[at], there[at])):
+                where = ".".join(filter(None, (place, at))) or "it"
+                raise TypeError(f"{begin}after loading, {where} is not what it was. {advice}")
     if [*groups_in(own).values()] != [*groups_in(copy).values()]:
         raise TypeError(
             f"{begin}its state holds its groups themselves, and after loading copies of them, "
@@ -186,7 +176,7 @@ def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:
 
 def _inner(own: Any) -> dict[str, Any]:
     """The parts of an object that have a state of their own, by their places in it."""
-    held = [(key, each) for key, each in getattr(own, "__dict__", {}).items()]
+    held = [*getattr(own, "__dict__", {}).items()]
     held += [(f"{key}[{n!r}]", each) for key, value in held for n, each in _items(value)]
     left_out = Module, type
     return {k: v for k, v in held if has_state(v) and not isinstance(v, left_out) and v is not own}
@@ -196,8 +186,8 @@ def _items(value: Any) -> list[tuple[Any, Any]]:
     """What a state may hold further values in."""
     if is_quantized(value):
         return [*flattened(value)[0].items()]
-    is_long = isinstance(value, dict | list | tuple) and len(value) > LONGEST_LIST
-    return [] if is_long else [*(items_of(value) or ())]
+    items = items_of(value)
+    return [] if items is None or len(value) > LONGEST_LIST else [*items]
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
@@ -211,8 +201,8 @@ def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
     parts = [own, *_inner(own).values()]
     modules = all_modules([*objects.values(), *parts])
     shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
-    for each in parts:
-        shared += [p for group in getattr(each, "param_groups", ()) for p in group["params"]]
+    groups = [group for each in parts for group in getattr(each, "param_groups", ())]
+    shared += [each for group in groups for each in group["params"]]
     values = (each for _, each in _leaves(getattr(own, "__dict__", {})))
     shared += [each for each in values if isinstance(each, Tensor) and each.requires_grad]
     return {id(each): each for each in shared}

@@ -160,3 +160,14 @@ def test_an_object_that_holds_the_model_has_it_evaluated_and_checked():
     assert modes == [(True, True, True), (False, False, False)]
     assert model[1].training
     assert "(4 in all)" in run({"model": TrainedPart(model), "optimizer": sgd(nn.Linear(2, 1))})
+
+
+def test_an_autocast_around_a_training_run_is_an_error_unless_it_keeps_no_weights():
+    model = nn.Linear(2, 1)
+    engine = supervised(model, sgd(model), nn.functional.mse_loss)
+    with torch.autocast("cpu", torch.bfloat16):
+        engine.evaluate(BATCHES)
+        with pytest.raises(RuntimeError, match=r'precision="bf16".* cache_enabled=False'):
+            engine.run(BATCHES, max_epochs=1)
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        engine.run(BATCHES, max_epochs=1)

@@ -419,7 +419,40 @@ def test_a_mean_divided_by_the_micro_batches_is_a_warning(model, optimizer, divi
         engine.run([(each, torch.ones(2, 1)) for each in BATCHES], max_epochs=1)
 
 
+def scale_twice(scaler, loss):
+    return scaler.scale(loss / 2) + scaler.scale(loss / 2)
+
+
+@pytest.mark.parametrize("scaled", [torch.amp.GradScaler.scale, scale_twice])
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_loss_that_is_scaled_by_hand_is_an_error(model, optimizer, scaled, is_known):
+    scaler = torch.amp.GradScaler("cpu")
+    update = Update(optimizer, scaler=scaler if is_known else None)
+
+    def in_parts(state, batch):
+        with update.micro_batch(state) as micro:
+            micro.backward(scaled(scaler, model(batch).mean()))
+
+    for step in (lambda state, batch: update(state, scaled(scaler, model(batch).mean())), in_parts):
+        with pytest.raises(RuntimeError, match=r"the scale of scaler, .*scaler=scaler\)"):
+            train(step)
+
+
+def test_steps_that_a_scaler_makes_by_hand_beside_an_update_are_right(model, optimizer):
+    scaler, other, update = torch.amp.GradScaler("cpu"), nn.Linear(2, 1), Update(optimizer)
+    by_hand = torch.optim.SGD(other.parameters(), lr=0.1)
+
+    def step(state, batch):
+        scaler.scale(other(batch).mean()).backward()
+        scaler.step(by_hand)
+        scaler.update()
+        update(state, model(batch).mean())
+
+    assert train(step).step == len(BATCHES)
+
+
 MEANS = {
+    "sum of many": lambda out: sum(out.mean() * 1e-3 for _ in range(2000)),
     "sum over samples": lambda out: out.sum() / 2,
     "sum by reduction": lambda out: nn.functional.mse_loss(out, out * 0, reduction="sum") / 2,
     "mean of two losses": lambda out: (out.mean() + out.pow(2).mean()) / 2,
