@@ -5,6 +5,7 @@ import re
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum
+from itertools import cycle
 from typing import Any
 
 import numpy as np
@@ -301,8 +302,11 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("value", ODD, ids=map(str, range(len(ODD))))
-@pytest.mark.parametrize("kind", ["an entry", "a field", "inside"])
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    list(zip(ODD, cycle(["an entry", "a field", "inside"]), strict=False)),
+    ids=map(str, range(len(ODD))),
+)
 def test_what_would_come_back_as_something_else_is_refused_when_it_is_saved(value, kind):
     changes = {
         "an entry": lambda memory: memory.update(odd=value),

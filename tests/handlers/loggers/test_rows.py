@@ -308,7 +308,7 @@ def test_a_validation_of_each_step_and_one_in_another_event_are_rows_too(tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
-@pytest.mark.parametrize("save", [1, 2, 3, 4, 7, 8, 9, 10, 13])
+@pytest.mark.parametrize("save", [1, 3, 8, 13])
 def test_rows_of_validations_are_there_once_wherever_a_run_is_saved(
     kind, save, tmp_path, fail_and_resume
 ):
@@ -337,7 +337,7 @@ class Own(EventEnum):
     HAPPENED = "happened"
 
 
-@pytest.mark.parametrize("save", [1, 2, 3, 4, 5, 6, 7, 9, 10, 12])
+@pytest.mark.parametrize("save", [2, 4, 5, 7])
 def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
     kind, save, tmp_path, fail_and_resume
 ):

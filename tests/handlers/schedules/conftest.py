@@ -1,6 +1,7 @@
 """Runs that show the rates that their steps used: of one weight, and of a small model."""
 
 import json
+from collections import UserList
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,8 +19,8 @@ class Small:
     rarely: int = 1
     accumulate: int = 1
     is_known: bool = True
-    used: list[float] = field(default_factory=list)
-    metrics: list[object] = field(default_factory=list)
+    used: UserList = field(default_factory=UserList)  # of a test, and of no run
+    metrics: UserList = field(default_factory=UserList)
     by_hand: object = None
 
     def __post_init__(self):
@@ -81,7 +82,7 @@ class Script:
         )
         checkpoint = () if directory is None else (Checkpoint(directory, resume=True, **arguments),)
         self.engine.add(*checkpoint, LRSchedule(schedule))  # in either order
-        self.used = []
+        self.used = UserList()
         self.engine.on(Events.GRADIENTS_READY)(
             lambda state: self.used.append(self.optimizer.param_groups[0]["lr"])
         )
