@@ -63,10 +63,6 @@ def numbers(model):
     return [each.detach().clone() for each in model.parameters()]
 
 
-def norm_of(optimizer):
-    return nn.utils.get_total_norm([p.grad for p in optimizer.param_groups[0]["params"]]).item()
-
-
 def are_equal(first, second):
     return all(map(torch.equal, first, second))
 
