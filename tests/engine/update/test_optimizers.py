@@ -436,6 +436,7 @@ def test_groups_that_come_later_are_stepped_and_cleared():
 
 
 # What torch imports to compile an optimizer warns about itself.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 def test_several_optimizers_are_compiled_each_by_itself():
     torch._dynamo.reset()
