@@ -20,7 +20,7 @@ from .checks import (
     script_functions,
     warn,
 )
-from .data import Along, Feed, InStep, shortest
+from .data import Feed, ForwardAlong, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop
 from .moments import Moments
@@ -420,7 +420,7 @@ class Engine(Generic[Batch, Output]):
         untouched = modules.untouched(self.objects, data, seed, drawn_from)
         with untouched, modules.evaluating(self), saved, self.using(weights or {}):
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
-            in_step = Along(partial(_repeat, engine, state)) if sharded else InStep()
+            in_step = ForwardAlong(partial(_repeat, engine, state)) if sharded else InStep()
             feed = Feed(data, state, limit, in_step=in_step)
             feed.named = drawn_from
             try:

@@ -18,7 +18,7 @@ from .checks import (
     generators_of_run,
     script_functions,
 )
-from .data import Feed, PassEnd, warn_of_undealt
+from .data import Feed
 from .events import Events
 from .explain import advise_on_workers, explain
 from .moments import Moments
@@ -27,9 +27,10 @@ from .state import (
     OF_ITERATION,
     OF_START,
     Batch,
+    End,
     Output,
     State,
-    capture_generators,
+    StepUnderWay,
     has_state,
     under_way,
 )
@@ -89,11 +90,11 @@ class Loop(Generic[Batch, Output]):
             modules.begin_training(state, is_loaded=True)
             if self._is_done():
                 self._find_generators()
-                feed.put_back(state.control.completed)
+                feed.restore(is_over=True)
                 feed.close()
             else:
                 self._run_epochs()
-                if not state.is_interrupted:
+                if state.end is not End.PAUSED:
                     self._complete()
                 self._commit()
         except BaseException as error:
@@ -113,29 +114,31 @@ class Loop(Generic[Batch, Output]):
         return state
 
     def _run_epochs(self) -> None:
-        feed = self.feed
+        state, feed = self.state, self.feed
         try:
-            self.moments.announce(Events.STARTED, self.state)
-            if not self.state.control.has_left:
-                self.state.control.left.pop(OF_START, None)
-            if self.state.training:
+            self.moments.announce(Events.STARTED, state)
+            if not state.control.has_left:
+                state.control.left.pop(OF_START, None)
+            if state.training:
                 self._recall_handlers()
-            attach_checks(self.state, self.moments, self.process)
+            attach_checks(state, self.moments, self.process)
             self._find_generators()
-            feed.take_up()  # after STARTED, whose handlers may draw random numbers
-            if self.state.control.in_epoch:
-                self._go_on_inside()
+            feed.restore()  # after STARTED, whose handlers may draw random numbers
+            if state.control.in_epoch:  # the epoch may need only its completion
+                if state.step == state.max_steps:
+                    state.stop("max_steps", resumable=True)
+                state.control.has_requests |= state.stop_reason is not None  # no batch
+                self._run_epoch()
             while not self._is_over():
                 self._run_epoch()
-            feed.put_back()
         except BaseException:
             with suppress(Exception):  # the generator state of a failed device cannot be read
-                self._leave()
+                self._store()
             raise
         else:
             # An evaluation can be resumed only if it was saved.
-            if self.state.training or self.engine.has_handlers(Events.SAVING):
-                self._leave()
+            if state.training or self.engine.has_handlers(Events.SAVING):
+                self._store()
         finally:
             feed.close()
 
@@ -144,12 +147,13 @@ class Loop(Generic[Batch, Output]):
         if not self.state.training:
             return
         functions = script_functions(self.process, self.moments.signals)
-        self.feed.named = generators_of_run(self.engine.objects, functions, self.feed.data)
+        found = generators_of_run(self.engine.objects, functions, self.feed.data)
+        self.feed.named.update(found)
 
-    def _leave(self) -> None:
+    def _store(self) -> None:
         """Store the generator states, also of generators that objects have made meanwhile."""
         self.feed.named |= modules.generators_in(self.engine.objects)
-        self.feed.leave()
+        self.feed.store()
 
     def _check_alike(self) -> None:
         """Compare the ranks first, since messages of ranks with different settings do not match."""
@@ -164,6 +168,8 @@ class Loop(Generic[Batch, Output]):
             if check_same_on_ranks(
                 self.engine, self.moments.signals, self.process, self.state, **given
             ):
+                from .data.dataloader import warn_of_undealt
+
                 warn_of_undealt(feed.source.data)
         except ValueError as error:
             explain(error, "before the first batch", self.state)
@@ -178,20 +184,11 @@ class Loop(Generic[Batch, Output]):
             if has_state(each):
                 self.state.recall(each, partial(_itself, each))
 
-    def _go_on_inside(self) -> None:
-        """Continue the epoch in which the run was left; it may need only its completion."""
-        state = self.state
-        if state.step == state.max_steps:
-            state.stop("max_steps", resumable=True)
-        if state.stop_reason is not None:
-            state.control.has_requests = True  # so that no batch is read
-        self._run_epoch()
-
     def _complete(self) -> None:
         """Announce the end, and store the generator states for a script that starts again."""
         self.moments.announce(Events.COMPLETED, self.state)
         if self.state.training and not self.state.control.has_left:
-            self.state.control.completed = capture_generators(self.feed.data, self.feed.named)
+            self.state.control.completed = self.feed.source.capture()
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
@@ -199,19 +196,18 @@ class Loop(Generic[Batch, Output]):
         if not (control.in_epoch or self._begin_epoch()):
             self._commit()
             return
-        end = feed.end(self._iterate(feed.epoch()))
-        if end is PassEnd.EMPTY:  # the epoch has not begun
+        is_whole = feed.end_epoch(self._iterate(feed.epoch()))
+        if feed.is_used_up and not state.iteration_in_epoch:  # the epoch has not begun
             state.epoch -= 1
             control.in_epoch = control.epoch_stopped = False
             self._end_with_data()
             return
         state.step_under_way.close(state)
-        is_left = end is PassEnd.LEFT and not control.epoch_stopped
-        if is_left or state.is_interrupted:  # the resumed run completes this epoch
-            return
+        if state.end is End.PAUSED or not (is_whole or control.epoch_stopped):
+            return  # the resumed run completes this epoch
         stopped, control.epoch_stopped = control.epoch_stopped, False
         control.in_epoch = False
-        if end is PassEnd.FINAL:
+        if feed.is_used_up:
             self._end_with_data()
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
@@ -234,14 +230,15 @@ class Loop(Generic[Batch, Output]):
     def _end_with_data(self) -> None:
         """Stop for good, because the iterator is used up, unless the run is over already."""
         state = self.state
-        if state.stop_reason is not None or state.limit_reached is not None:
+        if state.end is not None:
             return
         limits = {
             name: getattr(state, name) for name in ("max_epochs", "max_iterations", "max_steps")
         }
         logger.warning(
             "the data ended after %d epochs, %d iterations and %d steps, before %s: it is an "
-            "iterator, which cannot begin again. For more, pass what can (a DataLoader, a list)",
+            "iterator, which cannot begin again. For more, pass what can (a DataLoader, a list, an "
+            "object with __iter__)",
             *(state.epoch, state.iteration, state.step),
             " and ".join(f"{name}={most}" for name, most in limits.items() if most is not None),
         )
@@ -288,10 +285,10 @@ class Loop(Generic[Batch, Output]):
             self._meet(self.stops)
         if (meet := control.at_commit) is not None:
             control.at_commit = None
-            meet(state, self._leave)
+            meet(state, self._store)
         if control.saves:
             if self.feed.is_open:
-                self._leave()
+                self._store()
                 self.feed.warn_of_doubts(doubts_of_workers)
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
@@ -331,21 +328,23 @@ class Loop(Generic[Batch, Output]):
             )
 
     def _is_over(self) -> bool:
-        if (limit := self.state.limit_reached) is not None:
-            self.state.stop(limit, resumable=True)
-        return self.state.stop_reason is not None
+        """True if the run has to end; the reason is a limit, if nothing else has ended it."""
+        state = self.state
+        if state.stop_reason is None and (limit := state.limit_reached) is not None:
+            state.stop(limit, resumable=True)
+        return state.stop_reason is not None
 
     def _is_done(self) -> bool:
         """True if nothing is left to do; a killed run may still need its COMPLETED."""
         state, control = self.state, self.state.control
-        if control.left or (state.stop_reason is None and state.limit_reached is None):
+        if control.left or state.end is None:
             control.completed = None  # the limits were raised
             return False
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),
             "give a higher limit to carry on"
-            if control.resumable
+            if state.end is End.LIMIT
             else "to train, start one in another directory",
         )
         # A limit may be lower than it was. The epoch under way counts: it began beyond the limit.
@@ -364,13 +363,9 @@ class Loop(Generic[Batch, Output]):
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
-        state.step_under_way.gradients = None
         state.memory.unsaved.clear()
         state.memory.names.clear()
-        state.step_under_way.windows.clear()
-        state.step_under_way.clocks.clear()
-        state.step_under_way.are_alike.clear()
-        state.step_under_way.seen_by = None
+        state.step_under_way = StepUnderWay(skipped_at=state.step_under_way.skipped_at)
         try:
             return errors
         finally:

@@ -147,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
     engine = build(model, options.beta, options.accumulate).add(
         Validate(val_loader, when=often),
         Export(options.directory / "adapter", pretrained=True, when=often),
-        Checkpoint(options.directory, when=often, frozen=False, resume=True),  # the adapter alone
+        Checkpoint(options.directory, when=often, resume=True),
         JSONLines(options.directory / "rows.jsonl", when=often),
         StopOnSignal(),
         ProgressBar("margin", "val/accuracy"),

@@ -1,5 +1,7 @@
 from .averages import EMA as EMA
 from .averages import SWA as SWA
+from .bridges.dcp import export_dcp as export_dcp
+from .bridges.dcp import load_dcp as load_dcp
 from .bridges.ignite import FromIgnite as FromIgnite
 from .bridges.ignite import StepEvents as StepEvents
 from .bridges.ignite import as_ignite as as_ignite
@@ -9,11 +11,11 @@ from .bridges.ray import RayReport as RayReport
 from .checkpoint import Checkpoint as Checkpoint
 from .checkpoint import Export as Export
 from .checkpoint import checkpoints as checkpoints
-from .checkpoint import load_dcp as load_dcp
 from .checkpoint.format.retention import best as best
 from .checkpoint.format.retention import every as every
 from .checkpoint.format.retention import latest as latest
 from .cluster.local import Local as Local
+from .cluster.local import LocalCheckpoint as LocalCheckpoint
 from .cluster.mirror import Mirror as Mirror
 from .cluster.mirror import fetch as fetch
 from .cluster.replicas import Replicas as Replicas

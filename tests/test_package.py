@@ -24,7 +24,7 @@ MODULES = [
     for ending in ("", "i")
     for path in ROOT.glob(pattern + ending)
 ]
-ASSETS = [path.relative_to(ROOT) for path in ROOT.glob("handlers/tools/*/assets/*")]
+ASSETS = [path.relative_to(ROOT) for path in ROOT.glob("handlers/**/assets/*")]
 
 
 def test_the_packages_listed_in_pyproject_are_the_folders_that_exist():

@@ -42,7 +42,8 @@ class Walk:
     def _note(self, frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
             file = Path(frame.f_code.co_filename).relative_to(ROOT)
-            if file.parts[0] in ("engine", "handlers"):
+            # A name's first import is no part of the walk.
+            if file.parts[0] in ("engine", "handlers") and file.name != "late.py":
                 self.calls[file.as_posix()] += 1
 
 
@@ -120,12 +121,12 @@ def test_a_start_and_a_batch(processes, tmp_path, handlers, files, calls):
 
 def test_a_save_of_one_process(processes, tmp_path):
     done = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
-    check(done, files=38, calls=1_830)
+    check(done, files=33, calls=1_180)  # one is of what the run has changed
 
 
 def test_a_save_of_two_ranks(processes, tmp_path):
     for done in processes.run_ranks(2, RANKS, tmp_path / "run", Path(__file__).parent):
-        check(done, files=44, calls=2_400)
+        check(done, files=41, calls=1_480)
 
 
 def check(done, files, calls):

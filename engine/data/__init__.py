@@ -1,18 +1,16 @@
 """The data of a run: its batches, their order, and the position from which a resumed run reads."""
 
-from .feed import Feed, PassEnd, is_read, source_of
-from .in_step import Along, InStep
-from .sources import parts_by_epoch, shortest, tell_epoch, warn_of_undealt
+from .feed import Feed, is_read, source_of
+from .in_step import ForwardAlong, InStep
+from .sources import parts_by_epoch, shortest, tell_epoch
 
 __all__ = [
-    "Along",
     "Feed",
+    "ForwardAlong",
     "InStep",
-    "PassEnd",
     "is_read",
     "parts_by_epoch",
     "shortest",
     "source_of",
     "tell_epoch",
-    "warn_of_undealt",
 ]

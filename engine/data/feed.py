@@ -5,67 +5,33 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
-from copy import deepcopy
-from enum import Enum
+from contextlib import nullcontext
 from functools import cached_property
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Generic
 
-from ..state import (
-    Batch,
-    Position,
-    Rng,
-    State,
-    capture_generators,
-    generators_of,
-    has_state,
-    parts_inside,
-    restore_generators,
-    same_states,
-    seed_from,
-    under_way,
-)
+from ..state import Batch, Position, State, generators_of, seed_from, under_way
 from .in_step import InStep
-from .order import check_same_ranks, go_on, is_of_other_ranks
-from .prepared import inside_prepared
-from .sources import (
-    Source,
-    Stateful,
-    parts_by_epoch,
-    read_again,
-    rest_of,
-    shortest,
-    tell_epoch,
-    warn_of_repeats,
-)
-from .trail import END, check_same_again
+from .order import is_of_other_ranks
+from .passes import Pass, as_the_pass_began
+from .sources import Source, shortest
+from .trail import END
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-
-class PassEnd(Enum):
-    """How the batches of an epoch came to their end."""
-
-    COMPLETE = "complete"
-    """The epoch has all its batches: a whole pass, or the most that an epoch may have."""
-    LEFT = "left"
-    """The run or the epoch was ended earlier, and more batches may follow."""
-    EMPTY = "empty"
-    """There was no batch: the data is an iterator that earlier epochs used up."""
-    FINAL = "final"
-    """The epoch has all its batches, and the data is an iterator: no epoch can follow."""
+PREPARED = {"DataLoaderAdapter", "_FabricDataLoader"}
+"""The classes of loaders that accelerate and Lightning Fabric have prepared."""
 
 
 class Feed(Generic[Batch]):
     """Gives the batches of each epoch, starting at the position in the state.
 
     An epoch is one pass over the data. With `repeats`, it is `limit` batches from an endless series
-    of passes.
+    of passes; of an iterator, epochs share the only pass.
 
-    In each epoch, the loop calls `length` first, then `epoch` for the batches, and then `end` for
-    how they ended. A subclass with other epochs overrides these three, and reads by `begin_pass`
-    and `reopen_pass`, which keep the position.
+    At the start of a run, the loop calls `restore`; in each epoch, `length` first, then `epoch` for
+    the batches, and then `end_epoch`; at a save, `store`. A subclass with other epochs overrides
+    them, and reads by `begin_pass` and `reopen_pass`, which keep the position.
     """
 
     def __init__(
@@ -97,43 +63,46 @@ class Feed(Generic[Batch]):
         """True while the loop reads epochs."""
         self._cut = limit
         """The most batches of this epoch: `limit`, or fewer where another rank has fewer."""
-        self._passes: Iterator[Batch] = iter(())
-        """All batches to come, if passes are repeated."""
-        self._pass: Iterator[Batch] = iter(())
-        """The batches of this epoch that are still to come."""
-        self._has_opened = False
-        """True once this process has begun a pass or continued one."""
+        self._pass: Pass[Batch] | None = None
+        """The pass that this process reads; None before it has begun one or gone on with one."""
         self._has_warned = False
-        self._is_continued = False
-        """True while the pass is one of which another process read the beginning."""
-        self._told: tuple[int, list[Any]] | None = None
-        """The pass that parts of the data were told of last, and the epochs that they then had."""
 
     @cached_property
     def source(self) -> Source[Batch]:
         """The source that reads and resumes the data."""
-        return source_of(self.data, each_once=not self.state.training)
+        source = source_of(self.data, each_once=not self.state.training)
+        source.named = self.named
+        return source
 
     @property
     def position(self) -> Position | None:
         """The current or latest pass; None before the first."""
         return self.state.control.position
 
+    @property
+    def is_used_up(self) -> bool:
+        """True if the data of a rank has ended for good: it is an iterator."""
+        position, is_empty = self.position, not self.state.iteration_in_epoch
+        has_ended = position is not None and position.is_complete
+        return has_ended and (self.in_step.cannot_rewind or is_empty)
+
     def length(self) -> int | None:
         """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
-        state, position = self.state, self.position
-        is_inside = state.control.in_epoch and self._has_begun()
-        number = 0 if position is None else position.number
-        self._tell(number if is_inside else number + 1)  # the length may depend on it
-        dealing = position.dealing if position and is_inside and self.is_open else None
-        with self._as_it_began() if is_inside and self.is_open else nullcontext():
-            length = self.source.length(dealing)
+        state, source, position = self.state, self.source, self.position
         if self.repeats:
             length = self.limit
-        elif length is not None:
-            length = shortest(length, self.limit)
-        if self.source.fills_up and state.training and not self.repeats:
-            return None  # ranks ask one another in each pass
+        else:
+            number, is_inside = 0 if position is None else position.number, self._goes_on()
+            if state.training:  # the length may depend on the pass
+                source.tell(number if is_inside else number + 1)
+            is_begun = is_inside and self.is_open
+            dealing = position.dealing if position and is_begun else None
+            with as_the_pass_began(state) if is_begun else nullcontext():
+                length = source.length(dealing)
+            if length is not None:
+                length = shortest(length, self.limit)
+            if source.fills_up and state.training:
+                return None  # ranks ask one another in each pass
         agreed = self.in_step.agree(self.data, length)
         self._cut = self.limit if agreed in (None, length) else agreed
         return agreed
@@ -145,47 +114,56 @@ class Feed(Generic[Batch]):
         from .dataloader import is_plain, undealt_samples
 
         data = self.source.data
-        is_like = is_plain(data) or isinstance(self.source, Stateful)  # as torchdata's loader is
+        is_like = is_plain(data) or self.source.has_state  # as torchdata's loader is
         return undealt_samples(data) if is_like else 0
 
-    def take_up(self) -> None:
-        """Continue from the saved position, on any number of ranks; restore the generators."""
-        state, position = self.state, self.position
-        if position is not None and self._is_inside(position):
-            self._tell(position.number)
-            if position.at_end and is_of_other_ranks(position, self.source):
-                position.used_up = True
-            else:
-                with self._as_it_began():
-                    go_on(position, self.source, self._consumed(position), state.epoch)
+    def restore(self, *, is_over: bool = False) -> None:
+        """Continue where the run was left, on any number of ranks; restore the generators.
+
+        Inside a pass, its batches are those behind the consumed ones. Between two, the data is
+        brought to where it was. With `is_over`, no epoch follows, and the generators get the states
+        from after COMPLETED: a script that finds its run finished ends like one that has trained.
+        """
+        state, position, source = self.state, self.position, self.source
         self.is_open, state.share = True, 1.0
-        if self.repeats:
-            self._passes = self._repeat()
-        if position is not None and position.left is not None:
-            # Inside a pass, `reopen_pass` restores the data; here, no pass is reopened.
-            if not state.control.in_epoch or position.used_up:
+        rng = state.control.completed
+        if not is_over:
+            rng = None if position is None else position.rng_when_left
+        if position is not None and position.number and self._pass is None:
+            may_follow = not is_over and (state.control.in_epoch or state.end is None)
+            goes_on = may_follow and self._goes_on()
+            if goes_on:
+                self.reopen_pass()
+            if not goes_on or position.is_complete:
+                if not may_follow and state.training:
+                    source.tell(position.number)
                 # The script may pass other data, which keeps the state of its own generators.
-                if len(generators_of(self.data)) != len(position.left.generators):
-                    position.left.generators = self._capture().generators
-                self.source.settle(position)
-            self._restore(position.left)
-            position.left = None
+                if rng is not None and len(generators_of(self.data)) != len(rng.generators):
+                    rng.generators = source.capture().generators
+                rng = rng or source.capture()
+                source.settle(position)
+        if rng is not None:
+            source.restore(rng)
+        if position is not None and not is_over:
+            position.rng_when_left = None
 
     def epoch(self) -> Iterator[Batch]:
         """The remaining batches of this epoch, at most up to `max_iterations`."""
-        state, batches = self.state, self._passes
-        if not self.repeats:
-            batches = self.reopen_pass() if self._has_begun() else self.begin_pass()
+        state = self.state
+        if not self._goes_on():
+            self.begin_pass()
+        elif self._pass is None:
+            self.reopen_pass()
+        batches: Iterator[Batch] = chain.from_iterable(self._passes())
         if self._cut is not None:
             batches = islice(batches, self._cut - state.iteration_in_epoch)
-        self._pass = batches
         batches = self.in_step.batches(batches, state)
         if state.max_iterations is not None:
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
 
-    def end(self, all_read: bool) -> PassEnd:
-        """How the batches of this epoch have ended.
+    def end_epoch(self, all_read: bool) -> bool:
+        """True if this epoch has all its batches: of a pass, or the most that it may have.
 
         If a handler ends the run for good at the last batch, this asks the data for one more batch,
         because a sampler with its own generator draws from it once more at its end.
@@ -196,112 +174,50 @@ class Feed(Generic[Batch]):
         Raises:
             ValueError: A pass gave no batch, and this is not the end of an iterator.
         """
-        state, position = self.state, self.position
+        state, reading = self.state, self._pass
+        assert reading is not None
+        is_at_limit = state.iteration == state.max_iterations
         if all_read:
-            self._refuse_empty()
-            if not state.iteration_in_epoch:
-                return PassEnd.EMPTY
-        if all_read and state.iteration != state.max_iterations:
-            if state.iteration_in_epoch == self._cut:
-                return PassEnd.COMPLETE
-            if position is not None and not self.repeats:
-                self._note_length(position)
-                position.used_up = True
-            return self._at_end_of_data()
-        if self._is_used_up():  # an earlier process has read this pass to its end
-            return self._at_end_of_data()
+            self._refuse_empty(reading.position)
+        if all_read and not is_at_limit:
+            if state.iteration_in_epoch != self._cut:
+                reading.complete()
+            return True
+        if reading.position.is_complete:  # an earlier process has read this pass to its end
+            return True
         may_follow = state.iteration_in_epoch != state.epoch_length
         if may_follow or state.is_interrupted or state.control.epoch_stopped:
-            return PassEnd.LEFT
-        is_last = self.repeats or next(self._pass, END) is END
-        return PassEnd.COMPLETE if is_last else PassEnd.LEFT
+            return False
+        return state.iteration_in_epoch == self._cut or next(reading.batches, END) is END
 
-    def begin_pass(self, number: int | None = None) -> Iterator[Batch]:
+    def begin_pass(self, number: int | None = None) -> Pass[Batch]:
         """Begin the pass with this number, by default the next one."""
-        state, earlier = self.state, self.position
-        if number is None:
-            number = 1 if earlier is None else earlier.number + 1
-        parts = self._parts()
-        self._tell(number)
-        rng = self._capture()
-        seed = seed_from(rng) if earlier is None else earlier.seed
-        position = state.control.position = Position(number, state.iteration, rng, seed)
-        position.sizes, position.dealing = self.source.sizes(), self.source.order.dealing()
-        position.parts = {name: deepcopy(each.state_dict()) for name, each in parts.items()}
-        consumed = read_again(self.data, position, earlier)
-        if earlier is not None:
-            position.usual, position.mark = earlier.usual, earlier.mark if consumed else None
-        check_same_ranks(earlier, consumed)
-        self._has_opened, self._is_continued = True, False
-        if (noted := state.control.noted) is not None:
-            noted.begin_pass()
-        batches = self._open(position, consumed)
-        if consumed:  # reading an iterator again must not draw: it drew these numbers before
-            self._restore(rng)
-        return batches
+        self._pass = Pass(self.source, self.state, self.in_step).begin(number)
+        return self._pass
 
-    def reopen_pass(self) -> Iterator[Batch]:
-        """Continue the current pass."""
+    def reopen_pass(self) -> Pass[Batch]:
+        """Continue the pass of the position, which this process has not read."""
         position = self.position
-        assert position is not None
-        if self._is_used_up():
-            return iter(())
-        if isinstance(self.data, Iterator) and position.source is self.data:
-            return rest_of(self.data)
-        now = self._capture()
-        self._restore(position.rng)
-        parts = {name: each for name, each in self._parts().items() if name in position.parts}
-        left = {name: deepcopy(each.state_dict()) for name, each in parts.items()}
-        for name, each in parts.items():
-            each.load_state_dict(deepcopy(position.parts[name]))
-            self._told = None
-        self._tell(position.number)
-        consumed = self._consumed(position)
-        if position.source is not None:  # another iterator, in this process
-            position.read_from = position.mark = None
-        with self._as_it_began():
-            batches = self._open(position, consumed)
-        position.source = self.data if isinstance(self.data, Iterator) else None
-        self._has_opened = self._is_continued = True
-        for name, each in parts.items():  # else drawing has brought it to where it was
-            if not same_states(each.state_dict(), left[name]):
-                each.load_state_dict(left[name])
-        self._restore(now)
-        return batches
+        if position is not None and position.at_end and is_of_other_ranks(position, self.source):
+            position.is_complete = True  # which of its samples the other ranks had is of no matter
+        self._pass = Pass(self.source, self.state, self.in_step).reopen()
+        return self._pass
 
-    def put_back(self, rng: Rng | None = None) -> None:
-        """Put data that this process has not read, and generators, where the run left them.
-
-        Without `rng`, the process's generators keep their states. So a script that finds its run
-        finished ends in the same state as a script that has just trained.
-        """
-        position = self.position
-        is_unread = position is not None and position.number > 0 and not self._has_opened
-        if rng is None and not is_unread:
-            return
-        rng = rng or self._capture()
-        if position is not None and is_unread:
-            tell_epoch(self.data, position.number)
-            self.source.settle(position)
-        self._restore(rng)
-
-    def leave(self) -> None:
+    def store(self) -> None:
         """Store the states of the random generators, so that the run can continue exactly."""
         if not self.is_open:  # STARTED has failed, and nothing was read
             return
-        state, position = self.state, self.position
-        now = self._capture()
+        state, position, source = self.state, self.position, self.source
+        now = source.capture()
         if position is None:
             position = Position(0, state.iteration, now, seed_from(now))
             state.control.position = position
-        elif position.number and self._has_opened:
-            # Until this process has opened a pass, the data is not at the position.
-            position.told = self.source.state()
-            read_from = position.began if position.read_from is None else position.read_from
-            position.mark = self.source.mark(state.iteration - read_from)
+        elif self._pass is not None:  # else the data is not at the position
+            position.data_state = source.state()
+            position.mark = source.mark(state.iteration - position.began)
             is_last = state.iteration_in_epoch == state.epoch_length
             position.at_end = is_last and not self.repeats
-        position.left = now
+        position.rng_when_left = now
 
     def warn_of_doubts(self, of_workers: Callable[[Any], list[str]]) -> None:
         """Warn, once per run, of the reasons why a resumed run may not be exact.
@@ -317,79 +233,40 @@ class Feed(Generic[Batch]):
 
     def close(self) -> None:
         """Drop the iterators, so that the workers end with the run."""
-        self.is_open = False
-        self._passes = self._pass = iter(())  # breaks the reference cycle with the generator
+        self.is_open, self._pass = False, None
         if "source" in vars(self):
             self.source.close()
 
-    def _tell(self, number: int) -> None:
-        """Tell parts of the data which pass begins, unless they were told and still know it."""
-        if not self.state.training:  # it may share its data set with the training around it
-            return
-        parts = parts_by_epoch(self.data)
-        if self._told != (number, [getattr(each, "epoch", None) for each in parts]):
-            for part in parts:
-                part.set_epoch(number - 1)
-            self._told = number, [getattr(each, "epoch", None) for each in parts]
-
-    def _parts(self) -> dict[str, Any]:
-        """By name: the objects of the engine, with a state, from which the data draws."""
-        engine = self.state.control.engine
-        if engine is None or not self.state.training or isinstance(self.source, Stateful):
-            return {}
-        named = {id(each): name for name, each in engine.objects.items() if has_state(each)}
-        return {named[id(e)]: e for e in parts_inside(self.data, lambda thing: id(thing) in named)}
-
-    def _note_length(self, position: Position) -> None:
-        """Note how long a pass was; warn of a continued one that was not as long as is known."""
-        count = self.state.iteration - position.began
-        lengths = (self.source.length(position.dealing), position.usual)
-        known = {length for length in lengths if length}
-        workers = getattr(self.source.data, "num_workers", 0) or 1  # each may end by a short batch
-        if self._is_continued and known and min(abs(count - one) for one in known) >= workers:
-            logger.warning(
-                "the resumed epoch %d has ended after %d batches instead of %s: unless its length "
-                "varies, samples have come twice or never, and camshaft prove shows where",
-                *(self.state.epoch, count, " or ".join(map(str, known))),
-            )
-        self._is_continued = False
-        position.usual = count if position.usual in (None, count) else 0
-
-    def _capture(self) -> Rng:
-        return capture_generators(self.data, self.named)
-
-    def _restore(self, rng: Rng) -> None:
-        restore_generators(rng, self.data, self.named)
-
-    def _as_it_began(self) -> AbstractContextManager[None]:
-        """Gives the data the settings with which its current pass began."""
-        noted = self.state.control.noted
-        return nullcontext() if noted is None else noted.as_the_pass_began()
-
-    def _has_begun(self) -> bool:
-        """True if this epoch's pass has begun, even if the run stopped before its first batch."""
+    def _goes_on(self) -> bool:
+        """True if this epoch, or the next one, reads on in the pass of the position."""
         state, position = self.state, self.position
-        if position is not None and position.number > 0 and position.began == state.iteration:
-            return True
-        return state.iteration_in_epoch > 0
-
-    def _is_used_up(self) -> bool:
-        """True if the pass of this epoch was read to its end, perhaps by an earlier process."""
-        return self.position is not None and self.position.used_up and not self.repeats
-
-    def _is_inside(self, position: Position) -> bool:
-        """True if this process has to continue the pass that was left."""
-        if not position.number or position.used_up or position.source is self.data:
+        if position is None or not position.number:
             return False
-        return self.repeats or (self.state.control.in_epoch and self._has_begun())
+        # The pass of this epoch may have begun although the run was left before its first batch.
+        has_begun = state.iteration_in_epoch or position.began == state.iteration
+        if state.control.in_epoch and has_begun:
+            return True
+        if self.source.is_once:  # another iterator, in the same process, brings further data
+            is_other = position.iterator is not None and position.iterator is not self.data
+            return position.is_once and not is_other
+        return self.repeats and not position.is_complete
 
-    def _at_end_of_data(self) -> PassEnd:
-        return PassEnd.FINAL if self.in_step.is_stuck else PassEnd.COMPLETE
+    def _passes(self) -> Iterator[Iterator[Batch]]:
+        """The batches of the pass; with `repeats`, those of pass after pass that has any."""
+        while (reading := self._pass) is not None:
+            yield reading.batches
+            if not self.repeats or self.source.is_once:
+                return  # other ranks may have batches: an empty pass is refused on all together
+            self._refuse_empty(reading.position)
+            if reading.position.began == self.state.iteration:
+                return
+            reading.complete()
+            self.begin_pass()
 
-    def _refuse_empty(self) -> None:
+    def _refuse_empty(self, position: Position) -> None:
         """Refuse a pass without a batch, unless its data is an iterator that gave some before."""
-        state, position = self.state, self.position
-        if position is None or state.iteration > position.began:
+        state = self.state
+        if state.iteration > position.began:
             return
         if position.number > 1 and self.in_step.reads_once:
             return
@@ -412,49 +289,6 @@ class Feed(Generic[Batch]):
             "sampler" + ("; it may be that of another rank" if self.in_step.is_on else "")
         )
 
-    def _repeat(self) -> Iterator[Batch]:
-        """Pass after pass, from the position on, until a pass has no batch."""
-        is_begun = self.position is not None and self.position.number > 0
-        batches = self.reopen_pass() if is_begun else self.begin_pass()
-        while True:
-            yield from batches
-            self._refuse_empty()
-            if self.position is not None:
-                self._note_length(self.position)
-            if self.position is None or self.position.began == self.state.iteration:
-                return
-            batches = self.begin_pass()
-
-    def _open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """The batches of a pass after the consumed ones, each with its weight over ranks."""
-        source = self.source
-        if source.begin is not None:
-            source.begin()
-        batches = source.open(position, consumed)
-        if consumed:
-            check_same_again(source, position, consumed, self.state.epoch)
-        position.is_loaded = False
-        if source.fills_up and self.state.training and self.in_step.is_on:
-            batches = self.in_step.filled(batches, source, self.state)
-        if source.move is not None:
-            batches = map(source.move, batches)
-        shares = source.order.shares if self.state.training else None
-        return batches if shares is None else _weighted(batches, shares, consumed + 1, self.state)
-
-    def _consumed(self, position: Position) -> int:
-        """How many batches of the pass are consumed; for an iterator, of all its passes."""
-        is_anew = position.source is not None or position.read_from is None
-        return self.state.iteration - (position.began if is_anew else position.read_from or 0)
-
-
-def _weighted(
-    batches: Iterator[Batch], shares: dict[int, float], first: int, state: State[Batch, Any]
-) -> Iterator[Batch]:
-    for number, batch in enumerate(batches, first):
-        state.share = shares.pop(number, 1.0)
-        yield batch
-    state.share = 1.0
-
 
 def is_read(data: object) -> bool:
     """True if a running run of this thread reads this data."""
@@ -469,20 +303,23 @@ def source_of(data: Iterable[Any], each_once: bool = False) -> Source[Any]:
 
     With `each_once`, a rank that gets no sample of a short batch has one batch less.
     """
-    if (found := inside_prepared(data)) is not None:
-        loader, begin, move = found
-        source = source_of(loader, each_once)
-        source.begin, source.move = begin, move
-        return source
-    if callable(getattr(data, "state_dict", None)) and callable(
-        getattr(data, "load_state_dict", None)
-    ):
-        warn_of_repeats(data)
-        return Stateful(data)
-    if "torch.utils.data" in sys.modules:
-        from .dataloader import is_plain, source_of_loader
+    if not PREPARED.isdisjoint(base.__name__ for base in type(data).__mro__):
+        from .prepared import inside_prepared
 
-        if is_plain(data):
+        loader, begin, move = inside_prepared(data)
+        source = source_of(loader, each_once)
+        source.begin, source.move, source.given = begin, move, data
+        return source
+    names = ("state_dict", "load_state_dict")
+    has_state = all(callable(getattr(data, name, None)) for name in names)
+    if "torch.utils.data" in sys.modules:
+        from .dataloader import is_plain, source_of_loader, warn_of_repeats
+
+        if is_plain(data) and not has_state:
             return source_of_loader(data, each_once=each_once)
         warn_of_repeats(data)
+    if has_state:
+        from .stateful import Stateful
+
+        return Stateful(data)
     return Source(data)

@@ -30,7 +30,7 @@ class InStep:
         self.uneven = uneven
         self.reads_once: bool = False
         """True if a rank's data is an iterator, which may have no batch left."""
-        self.is_stuck: bool = False
+        self.cannot_rewind: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
         self.waits: bool = False
         """True while this rank waits for the others between two iterations."""
@@ -53,15 +53,15 @@ class InStep:
             ValueError: The numbers differ, and `uneven` is `"error"`.
         """
         self.reads_once = isinstance(data, Iterator)
-        self.is_stuck = self.reads_once and not may_begin_again(data)
+        self.cannot_rewind = self.reads_once and not may_begin_again(data)
         if not self.is_on:
             return length
         is_known = length is not None and not self.reads_once
         own = length or 0
-        numbers = [own, -own, not is_known, self.reads_once, self.is_stuck]
-        most, minus_least, asks, once, stuck = ranks.most(numbers)
+        numbers = [own, -own, not is_known, self.reads_once, self.cannot_rewind]
+        most, minus_least, asks, once, fixed = ranks.most(numbers)
         self.reads_once = bool(once)
-        self.is_stuck = bool(stuck)
+        self.cannot_rewind = bool(fixed)
         self._asks = bool(asks)
         if self._asks:
             return None
@@ -134,7 +134,7 @@ class InStep:
         self._has_warned = True
 
 
-class Along(InStep):
+class ForwardAlong(InStep):
     """Lets a rank without further batches take part in the forward passes of the other ranks.
 
     The rank repeats its last batch, and drops the results. If every rank knows its number of

@@ -84,14 +84,7 @@ def is_of_other_ranks(position: Position, source: Source[Any]) -> bool:
     """True if another number of ranks read this pass in order, so that it cannot continue here."""
     was = position.dealing
     is_known = was is not None and was.ranks != source.order.ranks
-    return is_known and not source.order.fits_any_ranks and position.told is None
-
-
-def check_same_ranks(earlier: Position | None, consumed: int) -> None:
-    """Refuse to read an iterator again on another number of ranks."""
-    dealing = None if earlier is None else earlier.dealing
-    if consumed and dealing is not None and dealing.ranks != ranks.data_world_size():
-        raise _cannot(dealing.ranks, ranks.data_world_size(), "the iterator")
+    return is_known and not source.order.fits_any_ranks and position.data_state is None
 
 
 def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
@@ -106,7 +99,7 @@ def _check_order(was: Dealing, now: Dealing, epoch: int) -> None:
 
 def _check_ranks(was: Dealing, now: Dealing, is_known: bool, source: Source[Any]) -> None:
     """Refuse another number of ranks if it is unknown which samples are consumed."""
-    what = f"the {type(source.data).__name__}"
+    what = "the iterator" if source.is_once else f"the {type(source.data).__name__}"
     if not source.order.fits_any_ranks:
         raise _cannot(was.ranks, now.ranks, what)
     if not is_known:

@@ -14,10 +14,8 @@ from typing import Any
 Inside = tuple[Any, Callable[[], object] | None, Callable[[Any], Any] | None]
 
 
-def inside_prepared(data: Any) -> Inside | None:
+def inside_prepared(data: Any) -> Inside:
     """The loader inside a prepared one, and functions that begin a pass and move a batch.
-
-    None for other data.
 
     Raises:
         TypeError: Batches come from rank 0, or from a loader that reads ahead.
@@ -25,10 +23,9 @@ def inside_prepared(data: Any) -> Inside | None:
     kinds = {base.__name__: base for base in type(data).__mro__}
     if "DataLoaderAdapter" in kinds:
         return _of_accelerate(data, kinds["DataLoaderAdapter"].__module__)
-    if "_FabricDataLoader" in kinds:  # Fabric's only work before a pass, set_epoch, is Camshaft's
-        library: Any = sys.modules[kinds["_FabricDataLoader"].__module__]
-        return data._dataloader, None, _mover(library.move_data_to_device, data.device)
-    return None
+    library: Any = sys.modules[kinds["_FabricDataLoader"].__module__]
+    # Fabric's only work before a pass, set_epoch, is Camshaft's.
+    return data._dataloader, None, _mover(library.move_data_to_device, data.device)
 
 
 def _of_accelerate(data: Any, module: str) -> Inside:

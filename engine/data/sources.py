@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from inspect import isgeneratorfunction
-from itertools import chain, islice
-from types import FunctionType, GeneratorType
+from itertools import islice
+from types import FunctionType
 from typing import Any, Generic
-from weakref import WeakSet
 
 from .. import ranks
 from ..state import (
     Batch,
     Dealing,
     Position,
+    Rng,
     capture_generators,
     gives_batches,
     parts_inside,
     places_in,
+    restore_generators,
 )
 from .order import Order
 from .trail import END, Trail, of_list
-
-logger: logging.Logger = logging.getLogger("camshaft")
-
-RESTARTS = "restart_on_stop_iteration"
-"""The attribute of torchdata's `Loader` by which it begins anew behind the last batch."""
-DRAWING, QUIET = "begun by its first batch:draws:", "begun by its first batch:draws not:"
-_warned = WeakSet[Any]()
-"""Loaders that have had a warning of repeated samples, as each run makes a new source."""
 
 
 class Source(Generic[Batch]):
@@ -42,6 +32,8 @@ class Source(Generic[Batch]):
 
     seeds_workers = False
     """True if the workers' random numbers depend on the batch only, not on the workers."""
+    has_state = False
+    """True for data with a `state_dict` of its own, which then says where a pass goes on."""
     skips = False
     """True if the samples that are skipped are not read again."""
     fills_up = False
@@ -49,6 +41,14 @@ class Source(Generic[Batch]):
 
     def __init__(self, data: Iterable[Batch], order: Order | None = None) -> None:
         self.data: Any = data
+        self.given: Any = data
+        """What the run was given: the data, or what another library has made of it."""
+        self.named: dict[str, Any] = {}
+        """The random generators besides the global ones and the data's."""
+        self.is_once: bool = isinstance(data, Iterator) and not may_begin_again(data)
+        """True for an iterator that cannot begin again: epochs share its only pass."""
+        self.epoch_told: tuple[int, list[Any]] | None = None
+        """The pass that parts of the data were told of last, and the epochs that they then had."""
         self.order: Any = order or Order()
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
@@ -74,15 +74,12 @@ class Source(Generic[Batch]):
         """
         if type(self.data) in (list, tuple) and self.listed is None:
             self.listed = of_list(self.data)
-        return self.read_on(iterate(self.data), position, consumed)
+        return self.read_on(iterate(self.data), consumed)
 
-    def read_on(
-        self, batches: Iterator[Batch], position: Position, consumed: int
-    ) -> Iterator[Batch]:
+    def read_on(self, batches: Iterator[Batch], consumed: int) -> Iterator[Batch]:
         """The batches after the consumed ones, which are read and dropped."""
-        if position.read_from in (None, position.began) or consumed:
-            self.trail = Trail()
-        if self.trail is not None and self.listed is None:
+        self.trail = Trail()
+        if self.listed is None:
             batches = self.trail.follow(batches)
         found = sum(1 for _ in islice(batches, min(consumed, 1)))
         before = capture_generators() if consumed > 1 else None
@@ -121,6 +118,22 @@ class Source(Generic[Batch]):
     def settle(self, position: Position) -> None:
         """Between two passes, load the state of the data, if it has one."""
 
+    def capture(self) -> Rng:
+        """The states of the random generators: the global ones, the data's and the run's."""
+        return capture_generators(self.given, self.named)
+
+    def restore(self, rng: Rng) -> None:
+        """Put the random generators back into the states of `capture`."""
+        restore_generators(rng, self.given, self.named)
+
+    def tell(self, number: int) -> None:
+        """Tell parts of the data which pass begins, unless they were told and still know it."""
+        parts = parts_by_epoch(self.given)
+        if parts and self.epoch_told != (number, [getattr(each, "epoch", None) for each in parts]):
+            for part in parts:
+                part.set_epoch(number - 1)
+            self.epoch_told = number, [getattr(each, "epoch", None) for each in parts]
+
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
         if self.seeds_workers or not has_persistent_workers(self.data):
@@ -132,122 +145,6 @@ class Source(Generic[Batch]):
 
     def close(self) -> None:
         """Release the data at the end of the run."""
-
-
-class Stateful(Source[Batch]):
-    """Data with a state of its own, such as torchdata's `StatefulDataLoader`."""
-
-    data: Any
-
-    def __init__(self, data: Any) -> None:
-        """Take data; an attribute `fits_any_ranks` says if its state fits any number of ranks."""
-        super().__init__(data, Order(fits_any_ranks=bool(getattr(data, "fits_any_ranks", False))))
-        self.is_loader: bool = hasattr(data, "_get_iterator")
-        """True if a pass begins by drawing a seed, as torch's loader does."""
-        self.known: str | None = None
-        """Whether batches of a generator draw random numbers: `DRAWING`, `QUIET`, or not known."""
-        self.held: Any = None
-        """The loaded state, while the first batch is read and not handed out."""
-
-    def open(self, position: Position, consumed: int) -> Iterator[Batch]:
-        """Load the data's state, and begin.
-
-        A generator begins with its first batch, which is read here: a loader draws a seed then. If
-        its batches draw too, they need the generators of the training instead.
-        """
-        restarts = getattr(self.data, RESTARTS, None)
-        if consumed:
-            self.data.load_state_dict(position.told)
-            self.known = position.mark
-            if restarts:
-                setattr(self.data, RESTARTS, False)  # the run was left in this pass, not behind it
-        batches = iterate(self.data)
-        if restarts:
-            setattr(self.data, RESTARTS, restarts)
-        if not isinstance(batches, GeneratorType) or batches.gi_code is _left.__code__:
-            return batches
-        self.is_sure: bool = self.known is not None
-        first: list[Batch] = []
-        if consumed and self.known != DRAWING and (self.known or self.is_loader):
-            first, self.held = [*islice(batches, 1)], position.told
-        return chain.from_iterable(self._begun(first, batches))
-
-    def _begun(self, first: list[Batch], batches: Iterator[Batch]) -> Iterator[Iterable[Batch]]:
-        """All batches; at the second one, look whether it draws random numbers."""
-        self.held = None
-        yield first or islice(batches, 1)
-        if self.known is None:
-            before, second = capture_generators(), [*islice(batches, 1)]
-            self.known = QUIET if capture_generators() == before else DRAWING
-            self.is_sure = True
-            yield second
-        yield batches
-
-    def mark(self, consumed: int) -> str | None:
-        """Whether the batches draw random numbers, if this matters."""
-        return self.known
-
-    def state(self) -> Any:
-        """The data's own state."""
-        return self.data.state_dict() if self.held is None else self.held
-
-    def settle(self, position: Position) -> None:
-        """Load the data's state between two passes, so that the next one begins anew.
-
-        Data that keep the state for their next iterator apply it now. If that finds no batch, the
-        end of a pass is behind them.
-        """
-        state, workers = position.told, getattr(self.data, "num_workers", 0)
-        is_other = workers != position.sizes.get("workers", workers)
-        if state is None or (
-            is_other and hasattr(getattr(self.data, "dataset", None), "__getitem__")
-        ):
-            return  # nothing but the workers' places in a pass that is over
-        try:
-            self.data.load_state_dict(state)
-            is_lazy = isgeneratorfunction(type(self.data).__iter__)
-            if not is_lazy and all(each is not state for each in vars(self.data).values()):
-                return
-            batches = iter(self.data)  # the caller restores the generators it draws from
-            if is_lazy and next(batches, END) is not END:
-                self.data.load_state_dict(state)
-        except Exception as error:
-            if not is_other:
-                raise
-            raise ValueError(
-                f"cannot carry on with num_workers={workers}: the state of the "
-                f"{type(self.data).__name__} is of {position.sizes['workers']} workers, and it "
-                f"cannot load that ({error!r}). Go on with as many"
-            ) from error
-
-    def doubts(self) -> list[str]:
-        """Doubts about what the data's own state may not hold."""
-        name, found = type(self.data).__name__, []
-        if getattr(self.data, "num_workers", 0):
-            found.append(
-                f"the random numbers that workers of a {name} draw are not in its state; if yours "
-                "draw some, use a plain DataLoader"
-            )
-        elif self.known == DRAWING and self.is_loader:
-            found.append(
-                f"a {name} draws a seed when its first batch is asked for, and its batches draw "
-                "random numbers too: those after a resume are others. Let its __iter__ begin at "
-                "once, instead of by a generator function"
-            )
-        if buffers := parts_inside(self.data, _has_buffer):
-            found.append(
-                f"a {type(buffers[0]).__name__} holds samples in a buffer, and the state of a "
-                f"{name} may lose them, which camshaft prove shows. A plain DataLoader reads them "
-                "again; ShardedStream(..., shuffle_buffer=) resumes exactly"
-            )
-        return found
-
-
-def _has_buffer(thing: Any) -> bool:
-    return gives_batches(type(thing)) and any(
-        "buffer" in name and (isinstance(value, list | deque) or (type(value) is int and value > 1))
-        for name, value in getattr(thing, "__dict__", {}).items()
-    )
 
 
 def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
@@ -269,50 +166,13 @@ def has_persistent_workers(data: object) -> bool:
     return is_persistent and bool(getattr(data, "num_workers", 0))
 
 
-def warn_of_repeats(data: Any) -> None:
-    """Warn once of a loader whose `DistributedSampler` repeats samples to even out the ranks.
-
-    For a plain `DataLoader`, Camshaft leaves the repeats out.
-    """
-    utils: Any = sys.modules.get("torch.utils.data")
-    batches = getattr(data, "batch_sampler", None)
-    sampler: Any = getattr(data if batches is None else batches, "sampler", None)
-    if utils is None or not isinstance(sampler, utils.DistributedSampler) or data in _warned:
-        return
-    _warned.add(data)
-    samples: Any = sampler.dataset
-    if (repeated := sampler.total_size - len(samples)) > 0 and ranks.rank() == 0:
-        logger.warning(
-            "a %s hands out %d of %d samples twice, which its DistributedSampler repeats to even "
-            "out %d ranks: they count twice in metrics and gradients. A plain DataLoader, such as "
-            "loader(...) makes, counts each once; DistributedSampler(..., drop_last=True) repeats "
-            "none",
-            *(type(data).__name__, repeated, len(samples), sampler.num_replicas),
-        )
-
-
-def warn_of_undealt(data: Any) -> None:
-    """Warn once of a loader whose samples several ranks have in common."""
-    if data in _warned:
-        return
-    _warned.add(data)
-    if ranks.rank() == 0:
-        logger.warning(
-            "the ranks read the same %d samples: this %s does not deal them out, so an epoch takes "
-            "each sample on several ranks, and ranks that shuffle alike train on the same batches. "
-            "Write loader(dataset, batch_size, training=True), whose batch_size is that of all "
-            "ranks, or DataLoader(..., sampler=DistributedSampler(dataset)); if ranks compute one "
-            "batch together, as in tensor parallelism, call ranks.data_parallel(mesh) first",
-            *(len(data.dataset), type(data).__name__),
-        )
-
-
 def rest_of(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The remaining batches of an iterator, wrapped if `iter` could rewind it."""
-    return _left(batches) if may_begin_again(batches) else batches
+    return left_of(batches) if may_begin_again(batches) else batches
 
 
-def _left(batches: Iterator[Batch]) -> Iterator[Batch]:
+def left_of(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The remaining batches of an iterator, behind no `iter` of its own."""
     while (batch := next(batches, END)) is not END:
         yield batch
 
@@ -321,28 +181,6 @@ def may_begin_again(batches: object) -> bool:
     """True for an iterator of a class with an `__iter__` in Python, which may rewind it."""
     is_own = isinstance(getattr(type(batches), "__iter__", None), FunctionType)
     return is_own and isinstance(batches, Iterator)
-
-
-def read_again(data: object, position: Position, earlier: Position | None) -> int:
-    """Store where an iterator began; return how many of its batches this pass reads again.
-
-    In a resumed script, an iterator stands at its beginning, before the batches of all earlier
-    passes. In the process that has read from it, it stands where the next pass begins.
-    """
-    if not isinstance(data, Iterator):
-        return 0
-    position.source = data
-    if may_begin_again(data):
-        return 0
-    position.read_from = position.began
-    if earlier is None or earlier.read_from is None:
-        return 0
-    if earlier.source is None:  # read by another process: the script has made it anew
-        position.read_from = earlier.read_from
-        return position.began - earlier.read_from
-    if earlier.source is data:
-        position.read_from = earlier.read_from
-    return 0
 
 
 def length_of(data: object) -> int | None:

@@ -11,9 +11,7 @@ from .communication import largest as largest
 from .communication import most as most
 from .communication import on_all_ranks as on_all_ranks
 from .communication import receive as receive
-from .communication import receive_beside as receive_beside
 from .communication import send as send
-from .communication import send_beside as send_beside
 from .communication import share as share
 from .communication import summed as summed
 from .communication import total as total
@@ -30,7 +28,6 @@ from .groups import local_rank as local_rank
 from .groups import local_world_size as local_world_size
 from .groups import on_this_rank as on_this_rank
 from .groups import rank as rank
-from .groups import side_group as side_group
 from .groups import world_size as world_size
 from .letters import collected as collected
 from .letters import leave as leave

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 from .failure import AnotherRankError
-from .groups import all_meet, is_distributed, on_cpu, rank, side_group, world_size
+from .groups import all_meet, is_distributed, on_cpu, rank, world_size
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -233,34 +233,6 @@ def summed(numbers: Mapping[Name, float], *, group: Any = None) -> dict[Name, fl
 def _common(rows: Tensor) -> Tensor:
     """The number that all ranks sent, or -1 if their numbers differ."""
     return rows[0].where((rows == rows[0]).all(), -1)
-
-
-def send_beside(content: bytearray, to: int, tag: int) -> None:
-    """Send bytes to another rank in the group of threads beside the training.
-
-    Raises:
-        ConnectionError: The other rank is gone, or does not receive in time.
-    """
-    _beside(content, to, tag, "send")
-
-
-def receive_beside(content: bytearray, source: int, tag: int) -> None:
-    """Fill these bytes with what a rank sends by `send_beside`, which has to be as many.
-
-    Raises:
-        ConnectionError: The other rank is gone, or does not send in time.
-    """
-    _beside(content, source, tag, "recv")
-
-
-def _beside(content: bytearray, rank: int, tag: int, way: str) -> None:
-    import torch
-
-    try:
-        work = getattr(side_group(), way)([torch.frombuffer(content, dtype=torch.uint8)], rank, tag)
-        work.wait()
-    except RuntimeError as error:
-        raise ConnectionError(f"rank {rank} cannot be reached: {error}") from error
 
 
 def send(tensor: Tensor, to: int) -> None:

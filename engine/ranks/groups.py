@@ -136,18 +136,6 @@ def on_cpu(group: Any = None) -> Any:
     return sides[group]
 
 
-def side_group() -> Any:
-    """A gloo group of all ranks for one thread beside the training, whose messages never mix.
-
-    All ranks have to make the first call together.
-    """
-    known = _known()
-    if known.beside is None:
-        dist = _torch()
-        known.beside = dist.new_group(timeout=_timeout_of(dist.group.WORLD), backend="gloo")
-    return known.beside
-
-
 class Known:
     """What is known of the current default group."""
 
@@ -155,8 +143,6 @@ class Known:
         self.group = group
         self.sides: dict[Any, Any] = {}
         """By group: the group of the same ranks that sends over the CPU."""
-        self.beside: Any = None
-        """The group of a thread beside the training."""
 
     @cached_property
     def local_rank(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from copy import copy
 from typing import Any, Generic, Self, TypeVar
 
 from .functions import identity
@@ -34,11 +35,8 @@ class Attached(Generic[Handler]):
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
-        twin = type(self)()
-        twin.handlers, twin._names = dict(self.handlers), dict(self._names)
-        twin.local = set(self.local)
-        twin._functions, twin._taken = dict(self._functions), dict(self._taken)
-        twin._numbers, twin._alike = dict(self._numbers), dict(self._alike)
+        twin = copy(self)
+        vars(twin).update({name: copy(each) for name, each in vars(self).items()})
         return twin
 
     def hold(self, handler: Handler, local: bool = False) -> None:

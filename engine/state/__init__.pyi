@@ -37,8 +37,10 @@ from .noted import assign as assign
 from .noted import copy_of as copy_of
 from .noted import extent_of as extent_of
 from .run_control import Dealing as Dealing
+from .run_control import End as End
 from .run_control import Position as Position
 from .run_control import RunControl as RunControl
+from .run_control import StepUnderWay as StepUnderWay
 from .state import Batch as Batch
 from .state import Output as Output
 from .state import State as State

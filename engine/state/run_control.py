@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from ..events import EventEnum
@@ -16,7 +17,27 @@ if TYPE_CHECKING:
     from ..update import Gradients, Update
     from .state import State
 
-SAVED = ("in_epoch", "epoch_began", "epoch_stopped", "resumable")
+SAVED = ("in_epoch", "epoch_began", "epoch_stopped")
+
+SAVED_AS = {
+    "rng_when_left": "left",
+    "data_state": "told",
+    "data_states": "told_by_ranks",
+    "is_complete": "used_up",
+}
+"""The names in checkpoints of the fields that are called otherwise here."""
+UNSAVED = ("data_states", "is_loaded", "iterator", "is_once")
+
+
+class End(IntEnum):
+    """How a run ends. Of several reasons the greatest counts, and of equal ones the first."""
+
+    PAUSED = 1
+    """It is interrupted: the script that is started again completes the epoch and the run."""
+    LIMIT = 2
+    """It has reached a limit; a higher one carries it on."""
+    FINAL = 3
+    """A handler has ended it for good, or its data has ended and cannot begin again."""
 
 
 class Counts(dict[EventEnum, int]):
@@ -95,20 +116,18 @@ class Position:
     """The generator states just before the pass began: its order is drawn from them."""
     seed: int
     """The run's seed for the workers' random numbers, the same in all passes."""
-    left: Rng | None = None
+    rng_when_left: Rng | None = None
     """The generator states when the run was left or saved; None before."""
     sizes: dict[str, int] = field(default_factory=dict)
     """The batches, samples, ... of this pass, as far as they are known."""
-    told: Any = None
+    data_state: Any = None
     """The data's own `state_dict` when the run was left, if it has one."""
-    told_by_ranks: list[Any] | None = None
+    data_states: list[Any] | None = None
     """The same of all ranks, if another number of them has left the run; in no checkpoint."""
-    used_up: bool = False
-    """True if this pass was read to its end, but its epoch is not completed yet."""
+    is_complete: bool = False
+    """True if this pass was read to its end."""
     at_end: bool = False
     """True if the run was left after the last batch of a pass, before its iterator ended."""
-    read_from: int | None = None
-    """The run's iteration before an iterator's first batch; each pass reads on from the last."""
     dealing: Dealing | None = None
     """How ranks share the samples; None before the first pass."""
     mark: str | None = None
@@ -117,28 +136,37 @@ class Position:
     """The batches of each earlier pass that this run read whole; 0 if they differed."""
     parts: dict[str, Any] = field(default_factory=dict)
     """By name: the states, before the pass began, of objects that the data draws from."""
+    is_once: bool = False
+    """True if the data is an iterator that cannot begin again: epochs share its only pass."""
     is_loaded: bool = False
     """True until a process that loaded this position has opened the data; in no checkpoint."""
-    source: object = None
-    """The data, if it is an iterator: it cannot begin again, and is read from where it stands."""
+    iterator: object = None
+    """The data, if it is an iterator: in this process it is read from where it stands."""
 
     def state_dict(self) -> dict[str, Any]:
         """The position as plain values and tensors, without the iterator itself."""
-        saved = {each.name: getattr(self, each.name) for each in fields(self)}
-        del saved["source"], saved["told_by_ranks"], saved["is_loaded"]
+        own = [each.name for each in fields(self) if each.name not in UNSAVED]
+        saved = {SAVED_AS.get(name, name): getattr(self, name) for name in own}
         return saved | {
             "rng": self.rng.state_dict(),
-            "left": None if self.left is None else self.left.state_dict(),
+            "left": None if self.rng_when_left is None else self.rng_when_left.state_dict(),
             "dealing": None if self.dealing is None else asdict(self.dealing),
+            "read_from": self.began if self.is_once else None,
         }
 
     @classmethod
     def of(cls, saved: dict[str, Any]) -> Position:
         """The position that `state_dict` returned."""
-        left = None if saved["left"] is None else Rng(**saved["left"])
-        dealing = None if saved["dealing"] is None else Dealing(**saved["dealing"])
-        made: dict[str, Any] = {"rng": Rng(**saved["rng"]), "left": left, "dealing": dealing}
-        return cls(**saved | made, is_loaded=True)
+        own = dict(saved)
+        for name, key in SAVED_AS.items():
+            if key in own:
+                own[name] = own.pop(key)
+        if (read_from := own.pop("read_from")) is not None:
+            own["began"] = read_from  # earlier releases began a pass of an iterator in each epoch
+        own["rng"] = Rng(**saved["rng"])
+        own["rng_when_left"] = None if saved["left"] is None else Rng(**saved["left"])
+        own["dealing"] = None if saved["dealing"] is None else Dealing(**saved["dealing"])
+        return cls(**own, is_once=read_from is not None, is_loaded=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,8 +179,8 @@ class RunControl:
     """The last iteration before this epoch."""
     epoch_stopped: bool = False
     """True once `stop_epoch` was called in this epoch."""
-    resumable: bool = True
-    """False once a handler has ended the run for good."""
+    end: End | None = None
+    """How the run was asked to end; for limits see `State.end`."""
     leaves: bool = False
     """True once evaluations are left to the resumed run, since this one has to stop soon."""
     left: dict[str, str] = field(default_factory=dict)
@@ -207,6 +235,7 @@ class RunControl:
         """The part that a checkpoint holds, as plain values."""
         return {
             **{name: getattr(self, name) for name in SAVED},
+            "resumable": self.end is not End.FINAL,
             "counts": self.counts.state_dict(),
             "position": None if self.position is None else self.position.state_dict(),
             "settings": dict(self.settings),
@@ -218,6 +247,7 @@ class RunControl:
         """Continue from what `state_dict` returned."""
         for name in SAVED:
             setattr(self, name, saved[name])
+        self.end = None if saved["resumable"] else End.FINAL
         self.has_requests = self.epoch_stopped
         self.counts.load_state_dict(saved["counts"])
         self.position = None if saved["position"] is None else Position.of(saved["position"])

@@ -13,7 +13,7 @@ from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
 from .leaving import OF_START, dump_left, load_left
 from .memory_tree import devices_of, on_devices
-from .run_control import Counts, RunControl, StepUnderWay
+from .run_control import Counts, End, RunControl, StepUnderWay
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -162,7 +162,7 @@ class State(Generic[Batch, Output]):
         """The name of the first limit that the run has reached, such as `"max_epochs"`."""
         counts = {
             "max_steps": self.step,  # reached inside an iteration, so before the others
-            "max_epochs": self.epoch - self.in_epoch,
+            "max_epochs": self.epoch - self.control.in_epoch,
             "max_iterations": self.iteration,
         }
         for limit, count in counts.items():
@@ -171,11 +171,19 @@ class State(Generic[Batch, Output]):
         return None
 
     @property
+    def end(self) -> End | None:
+        """How the run ends, if it has to end now; None if it goes on."""
+        asked = self.control.end
+        if asked is not None and self.control.has_left:
+            return End.PAUSED
+        if asked is not End.FINAL and self.limit_reached is not None:
+            return End.LIMIT
+        return asked
+
+    @property
     def is_interrupted(self) -> bool:
         """True if the run was stopped before its end, to be carried on later."""
-        control = self.control
-        is_before_its_end = control.resumable and self.limit_reached is None
-        return self.stop_reason is not None and (is_before_its_end or control.has_left)
+        return self.end is End.PAUSED
 
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
@@ -192,8 +200,9 @@ class State(Generic[Batch, Output]):
         """
         if not isinstance(reason, str):
             raise TypeError(f"state.stop({reason!r}): needs the reason as text")
-        if self.stop_reason is None or (self.control.resumable and not resumable):
-            self.stop_reason, self.control.resumable = reason, resumable
+        end = End.PAUSED if resumable else End.FINAL
+        if self.control.end is None or end > self.control.end:
+            self.stop_reason, self.control.end = reason, end
         self.control.has_requests = True
 
     def interrupt(self, reason: str) -> None:
@@ -328,7 +337,8 @@ class State(Generic[Batch, Output]):
                 "a run needs a limit: pass max_epochs=, max_iterations= or max_steps=, whichever "
                 "is meant; the first one reached ends the run"
             )
-        self.stop_reason, self.control.resumable, self.control.leaves = None, True, False
+        self.stop_reason = self.control.end = None
+        self.control.leaves = False
         self.control.has_requests = self.control.epoch_stopped
 
     def _repr_html_(self) -> str:
@@ -356,7 +366,7 @@ class State(Generic[Batch, Output]):
         for name in SAVED:
             setattr(self, name, saved[name])
         self.control.load_state_dict(saved)
-        if self.control.resumable:
+        if self.control.end is None:  # the resumed run is not interrupted
             self.stop_reason = None
         self.metrics.iteration, self.metrics.clock = self.iteration, (self.step, self.epoch)
         objects = self.engine.objects.values() if self.is_running else ()

@@ -1,3 +1,6 @@
+from .buckets import arrange_buckets as arrange_buckets
+from .buckets import buckets_of as buckets_of
+from .buckets import warn_of_buckets as warn_of_buckets
 from .gradients import Gradients as Gradients
 from .gradients import non_finite as non_finite
 from .gradients import norm_of as norm_of

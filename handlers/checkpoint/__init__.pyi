@@ -1,3 +1,4 @@
+from ..bridges.dcp import dcp_weights as dcp_weights
 from .checkpoint import Checkpoint as Checkpoint
 from .directory import LOGS as LOGS
 from .directory import NAME as NAME
@@ -24,7 +25,6 @@ from .format import Keep as Keep
 from .format import Manifest as Manifest
 from .format import keep_of as keep_of
 from .format import reading as reading
-from .load import load_dcp as load_dcp
 from .save import resume_alone as resume_alone
 from .save import save_alone as save_alone
 from .sharding import Layout as Layout

@@ -17,7 +17,7 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
 from .directory import checkpoints, scratch
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
-from .save import OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
+from .save import Depot, OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -95,7 +95,7 @@ class Export:
             )
         if self.pretrained:
             _check_pretrained(self.object, state.engine.objects[self.object])
-        self._recorder(state).open()
+        self._recorder(state).depot.open()
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Warn a new run that claims also count the exports of an earlier run."""
@@ -116,11 +116,10 @@ class Export:
         Raises:
             OSError: The export before could not be written.
         """
-        recorder = self._recorder(state)
-        if not (reasons := recorder.prepare(state, self.object)):
+        own = {self.object: state.engine.objects[self.object]}
+        if not (reasons := self._recorder(state).prepare(state, own)):
             return
         with evaluating(state.engine):
-            own = {self.object: state.engine.objects[self.object]}
             if not self._is_sharded(state):
                 with ranks.on_all_ranks("export weights"):
                     if ranks.rank() == 0:
@@ -145,7 +144,7 @@ class Export:
     ) -> None:
         recorder, own = self._recorder(state), state.engine.objects[self.object]
         if self.pretrained:
-            make = partial(_pretrained, recorder.directory, self.object, own, whole)
+            make = partial(_pretrained, recorder.depot.directory, self.object, own, whole)
         recorder.record(state, make, reasons)
 
     def wait(self, state: State[Any, Any]) -> None:
@@ -171,8 +170,8 @@ class Export:
     def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
             # A sharded export sends to other ranks, which no thread may do.
-            is_beside = self.background and not self._is_sharded(state)
-            return Recorder(self, background=is_beside, is_export=True)
+            is_background = self.background and not self._is_sharded(state)
+            return Recorder(self, Depot(self.directory, is_export=True), background=is_background)
 
         return state.recall(self, make, saved=False)
 

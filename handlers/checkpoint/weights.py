@@ -1,12 +1,11 @@
 """A module's weights: under plain names, however it is wrapped; and which of them are frozen.
 
-Frozen weights, such as those below an adapter, have a file of their own, or checksums alone.
+Frozen weights, such as those below an adapter, have a file of their own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -38,9 +37,6 @@ AT_ONCE = 2**16
 SMALLEST = 2**20
 """The fewest bytes of frozen weights that may get a file of their own."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
-
-Sums = dict[str, dict[str, int]]
-"""By object and weight: checksums."""
 
 
 def weights(
@@ -135,6 +131,11 @@ def parameter_names(optimizer: Optimizer, objects: Mapping[str, Any]) -> dict[st
     return {name: own for name, own in found.items() if own}
 
 
+def has_groups(saved: Any) -> bool:
+    """True for a state in torch's form; an optimizer that wraps others may have another form."""
+    return isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
+
+
 def _holder(module: Module) -> Module:
     """The outermost module with a state of its own; an average also has a counter."""
     while inside(module) in ("module", "_orig_mod", "_forward_module") and not isinstance(
@@ -168,44 +169,6 @@ def _put_expanded(own: Tensor, found: Any) -> Tensor:
     if not torch.equal(own, value.to(own)):
         raise ValueError("a weight that is expanded from fewer numbers cannot hold the saved ones")
     return own
-
-
-@dataclass(frozen=True)
-class FrozenWeights:
-    """The parameters of a run's modules that need no gradient and have not changed.
-
-    The script makes them anew from their source, so a checkpoint may leave them out.
-    """
-
-    objects: Mapping[str, Any]
-    noted: Sums
-    """The parameters as they were before the run started."""
-
-    @classmethod
-    def of(cls, objects: Mapping[str, Any]) -> FrozenWeights:
-        """Note the parameters as they are now."""
-        return cls(objects, {name: checksums(each) for name, each in _modules(objects).items()})
-
-    def left_out(self, saved: dict[str, list[str]]) -> Sums:
-        """The weights that a checkpoint may leave out.
-
-        Args:
-            saved: By object, the weights that a checkpoint of this run has held: they are never
-                left out again. Those of this one are added.
-        """
-        modules = _modules(self.objects)
-        found: Sums = {}
-        for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):
-            own, noted = modules[name], self.noted.get(name, {})
-            names = weights(own).keys()
-            frozen = _frozen(own) & names
-            if hasattr(own, TWIN):  # an average needs no gradients, but is not frozen
-                like = (n for n in found if weights(modules[n]).keys() == names)
-                frozen &= found.get(next(like, ""), {}).keys()
-            now = checksums(own, frozen - {*saved.get(name, ())})
-            found[name] = {key: now[key] for key in now if noted.get(key) == now[key]}
-            saved[name] = [key for key in names if key not in found[name]]
-        return {name: out for name, out in found.items() if out}
 
 
 def with_frozen_apart(
@@ -254,12 +217,6 @@ def checksums(module: Module, names: set[str] | None = None) -> dict[str, int]:
     return {key: int(each) for key, each in sums.items()}  # waits when all devices have work
 
 
-def changed(module: Module, frozen: Mapping[str, int]) -> list[str]:
-    """The names of the weights whose checksums differ from these."""
-    own = checksums(module, {*frozen})
-    return [name for name in frozen if own.get(name) != frozen[name]]
-
-
 def checksum(tensor: Tensor) -> Tensor:
     """The sum of the bits as integers, each times its place; exact, and on the tensor's device.
 
@@ -292,10 +249,6 @@ def _places_in_whole(places: Tensor, box: Box, shape: Sequence[int]) -> Tensor:
         found += (places % (end - begin) + begin) * step
         places, step = places // (end - begin), step * size
     return found
-
-
-def _modules(objects: Mapping[str, Any]) -> dict[str, Module]:
-    return {name: each for name, each in objects.items() if isinstance(each, Module)}
 
 
 def _frozen(module: Module) -> set[str]:

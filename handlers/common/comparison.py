@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...engine import Events, State, ranks
-from ...engine.state import as_float, under_way
+from ...engine.state import End, as_float, under_way
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -64,8 +64,7 @@ def is_better(value: float, best: float | None, mode: Mode | None, by: float = 0
 
 def is_last_look(state: State[Any, Any]) -> bool:
     """True at the end of a run, when no later measurement can follow."""
-    stopped = state.stop_reason is not None and not state.control.resumable
-    return stopped or state.limit_reached is not None
+    return (state.end or End.PAUSED) > End.PAUSED
 
 
 @dataclass

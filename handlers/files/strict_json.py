@@ -9,6 +9,9 @@ from typing import Any, NoReturn
 
 from .budget import DEEPEST, LARGEST_TEXT, LONGEST, MOST
 
+BEYOND = 10**LONGEST
+TOO_LONG = f"has an integer of more than {LONGEST} digits, which is out of range"
+
 
 def text_of(tree: Any) -> str:
     """A tree of plain values as JSON.
@@ -19,7 +22,7 @@ def text_of(tree: Any) -> str:
     try:
         text = json.dumps(tree, allow_nan=False)
         _refuse_much(text.encode("ascii"))
-        _refuse_deep(tree)
+        _refuse_odd(tree)
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"the plain values of this run cannot be saved as JSON: it {error}; keep large "
@@ -40,16 +43,18 @@ def tree_of(text: bytes) -> Any:
             text.decode("ascii"),
             object_pairs_hook=_object,
             parse_constant=_refuse_constant,
-            parse_float=_float,
-            parse_int=_int,
         )
-        _refuse_deep(tree)
+        _refuse_odd(tree)
     except RecursionError:
         raise ValueError(f"nests more than {DEEPEST} values") from None
     except UnicodeDecodeError as error:
         raise ValueError(f"is not text ({error})") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON ({error})") from None
+    except ValueError as error:
+        if "integer string conversion" in str(error):  # Python's own limit is `LONGEST`
+            raise ValueError(TOO_LONG) from None
+        raise
     return tree
 
 
@@ -61,12 +66,21 @@ def _refuse_much(text: bytes) -> None:
         raise ValueError(f"has about {count} values, and at most {MOST} are taken")
 
 
-def _refuse_deep(tree: Any) -> None:
+def _refuse_odd(tree: Any) -> None:
+    """Refuse numbers that are too large, and a tree that is too deep."""
     level = [tree]
     for _ in range(DEEPEST):
-        lists = [each for each in level if isinstance(each, list)]
-        objects = [each.values() for each in level if isinstance(each, dict)]
-        level = [item for each in (*lists, *objects) for item in each]
+        inside = list[Any]()
+        for each in level:
+            if isinstance(each, dict):
+                inside += each.values()
+            elif isinstance(each, list):
+                inside += each
+            elif type(each) is int and not -BEYOND < each < BEYOND:
+                raise ValueError(TOO_LONG)
+            elif type(each) is float and not math.isfinite(each):
+                raise ValueError(f"has the number {each}, which is out of range")
+        level = inside
         if not level:
             return
     raise ValueError(f"nests more than {DEEPEST} values")
@@ -82,15 +96,3 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(text: str) -> NoReturn:
     raise ValueError(f"has the number {text}, which is not JSON")
-
-
-def _float(text: str) -> float:
-    if len(text) > LONGEST or not math.isfinite(number := float(text)):
-        raise ValueError(f"has the number {text[:20]}..., which is out of range")
-    return number
-
-
-def _int(text: str) -> int:
-    if len(text.lstrip("-")) > LONGEST:
-        raise ValueError(f"has the number {text[:20]}..., which is out of range")
-    return int(text)

@@ -23,7 +23,7 @@ from ...engine.modules import (
     plain_names,
     unwrap,
 )
-from ..checkpoint import Saved, StoredTensor, weights_at
+from ..checkpoint import Saved, StoredTensor, dcp_weights, weights_at
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -136,7 +136,7 @@ def _weights_in(
         content = source
     else:
         path = source if isinstance(source, Saved) else Path(source)
-        content = weights_at(path, object, together=together)
+        content = weights_at(path, object, together=together, other=dcp_weights)
     if content is not source and all(isinstance(e, StoredTensor) for e in content.values()):
         return content
     for name in (object, "state_dict", "model_state_dict"):

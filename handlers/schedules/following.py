@@ -253,12 +253,20 @@ def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
     Raises:
         ValueError: The length of the run is not known.
     """
+    steps, epochs, length = horizon.steps, horizon.epochs, length_in_steps(scheduler)
+    stepped = f"LRSchedule steps it after each of the {steps} optimizer steps"
+    for factor in getattr(scheduler, "lr_lambdas", ()):  # those of transformers are partials
+        planned = getattr(factor, "keywords", {}).get("num_training_steps")
+        # Its cosine climbs again after the last planned step (transformers 5.23).
+        if planned is not None and planned < steps and factor(steps) > factor(planned):
+            return (
+                f"the {type(scheduler).__name__} was made for {planned} steps, after which its "
+                f"rate climbs again, and {stepped} of this run: give num_training_steps={steps}"
+            )
     if isinstance(scheduler, ReduceLROnPlateau) or not falls(scheduler):
         return None
-    steps, epochs, length = horizon.steps, horizon.epochs, length_in_steps(scheduler)
     if steps < MANY:  # too few steps to judge
         return None
-    stepped = f"LRSchedule steps it after each of the {steps} optimizer steps"
     ends = f"the {type(scheduler).__name__} is over after {length} of its steps, which"
     by_epochs = (
         "write LRSchedule(..., when=Events.EPOCH_COMPLETED) to step it after each epoch, or give "

@@ -106,7 +106,7 @@ BY_POSITION = {
     **dict.fromkeys(
         ("find_lr", "find_batch_size", "predict"), "(engine, data), as in `engine.run(data)`"
     ),
-    **dict.fromkeys(("fetch", "curve", "load_dcp"), "from where to where"),
+    **dict.fromkeys(("fetch", "curve", "load_dcp", "export_dcp"), "from where to where"),
     "ShardedStream": "shards, and what reads one, as in `map`",
     "run_config": "as on a command line: a config, and its overrides",
     **dict.fromkeys(

@@ -148,6 +148,16 @@ def test_more_data_carries_the_run_on():
     assert state.stop_reason == "data_ended"
 
 
+def test_an_iterator_that_the_script_makes_longer_goes_on_behind_its_former_end(tmp_path):
+    seen = []
+    for letters, epochs in (("abc", 1), ("abcde", 2), ("abcde", 3)):
+        engine = Engine(lambda state, batch: seen.append(batch))
+        engine.objects["weights"] = nn.Linear(1, 1)
+        engine.add(Checkpoint(tmp_path, resume=True))
+        state = engine.run(iter(letters), max_epochs=epochs)
+    assert (seen, state.stop_reason) == ([*"abcde"], "data_ended")
+
+
 def test_data_that_can_begin_again_does_so():
     class Stream(IterableDataset):
         def __iter__(self):
@@ -155,13 +165,6 @@ def test_data_that_can_begin_again_does_so():
 
     state = Engine(lambda state, batch: None).run(DataLoader(Stream(), 2), max_epochs=3)
     assert (state.stop_reason, state.iteration) == ("max_epochs", 9)
-
-
-def test_who_stops_the_run_with_the_last_batch_is_the_reason():
-    engine, seen = recording()
-    engine.on(Events.ITERATION_COMPLETED(at=3))(lambda state: state.stop("enough"))
-    state = engine.run(iter("abc"), max_epochs=3)
-    assert (state.stop_reason, seen[-1]) == ("enough", (Events.COMPLETED, 1))
 
 
 def train(directory, interrupt_at=None):

@@ -207,18 +207,7 @@ def test_killed_in_mid_epoch_and_run_again_it_is_the_same_run(processes, finishe
     check_same_run(tmp_path, finished[0])
 
 
-def test_a_start_that_has_changed_since_is_refused_and_a_missing_one_named(
-    processes, finished, tmp_path
-):
-    directory, _ = finished
-    other = tmp_path / "other"
-    processes.run(SFT, "--directory", other, *OF_START, "--accumulate", "1")
-    resumed = processes.run(
-        *(DPO, "--start", other, "--directory", directory, *SHORT[:2], "--max-steps", "20"),
-        code=None,
-    )
-    assert resumed.returncode == 1
-    assert "frozen" in resumed.stderr
+def test_a_missing_start_is_named(processes, tmp_path):
     missing = processes.run(DPO, "--start", tmp_path / "none", code=2)
     assert "run `python examples/sft.py` first" in missing.stderr
 

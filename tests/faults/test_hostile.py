@@ -238,11 +238,6 @@ ATTACKS = {
     "an optimizer without groups": with_tree(put(*OPTIMIZER, {"state": {}})),
     "an optimizer with groups of text": with_tree(put(*OPTIMIZER, "param_groups", ["a"])),
     "an optimizer without states": with_tree(put(*OPTIMIZER, {"param_groups": []})),
-    "an optimizer's state as a list": with_tree(put(*OPTIMIZER, "state", [1])),
-    "a momentum of another shape": with_tree(
-        put(*OPTIMIZER, "state", {"!dict": [[0, {"momentum_buffer": A_TENSOR}]]})
-    ),
-    "a rate that is text": with_tree(put(*OPTIMIZER, "param_groups", 0, "lr", "0.1")),
     # Tensors
     "a header of 2^63 bytes": with_file(MODEL, tensors_file({}, length=2**63)),
     "a header of 2^64-1 bytes": with_file(MODEL, tensors_file({}, length=2**64 - 1)),

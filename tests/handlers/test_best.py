@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Events, State
+from camshaft.engine.state import End
 from camshaft.handlers import (
     EMA,
     Checkpoint,
@@ -156,7 +157,7 @@ def test_a_run_that_was_left_before_the_end_of_its_epoch_looks_at_what_it_had():
 
 
 def test_a_stopped_run_is_not_resumable():
-    assert not run([1.0, 2.0], patience=1).control.resumable
+    assert run([1.0, 2.0], patience=1).end is End.FINAL
 
 
 def test_a_metric_that_nothing_produces_is_an_error_at_the_first_look():

@@ -3,6 +3,13 @@
 from .loader import is_plain
 from .orders import order_of
 from .streams import source_of_loader
-from .undealt import undealt_samples
+from .undealt import undealt_samples, warn_of_repeats, warn_of_undealt
 
-__all__ = ["is_plain", "order_of", "source_of_loader", "undealt_samples"]
+__all__ = [
+    "is_plain",
+    "order_of",
+    "source_of_loader",
+    "undealt_samples",
+    "warn_of_repeats",
+    "warn_of_undealt",
+]

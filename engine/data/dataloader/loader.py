@@ -52,9 +52,7 @@ class Loader(Source[Any]):
     def open(self, position: Position, consumed: int) -> Iterator[Any]:
         """Begin a pass, at its first batch or a later one."""
         batches = self._begin()
-        return self.read_on(
-            named(batches) if self.data.num_workers else batches, position, consumed
-        )
+        return self.read_on(named(batches) if self.data.num_workers else batches, consumed)
 
     def sizes(self) -> dict[str, int]:
         """The numbers of batches and of workers, which share a stream, and the batch size."""

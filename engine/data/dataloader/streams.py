@@ -101,7 +101,7 @@ class ShardedLoader(Loader):
 
     def _go_on(self, position: Position) -> None:
         """Continue from what all ranks have told when the run was left."""
-        told = position.told_by_ranks or [position.told]
+        told = position.data_states or [position.data_state]
         is_known = all(isinstance(each, dict) and "given" in each for each in told)
         if not is_known or len({each["epoch"] for each in told}) > 1:
             what = "its ranks in different passes (uneven='ignore')" if is_known else "other data"
@@ -114,7 +114,7 @@ class ShardedLoader(Loader):
             self.told[name] = torch.stack([each[name] for each in told]).amax(0)
         if told[0]["dealt"] == self.told["dealt"]:
             self.told["lane"] = told[0]["lane"]
-        position.told_by_ranks = None
+        position.data_states = None
 
     def _renew(self) -> frozenset[int]:
         caught = super()._renew()

@@ -1,7 +1,8 @@
-"""Loaders from which each rank reads all samples of a data set, since nothing deals them out."""
+"""Loaders from which each rank reads all samples, since nothing deals them out, or some twice."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sized
 from contextlib import suppress
 from enum import Enum
@@ -11,13 +12,26 @@ from itertools import islice
 from numbers import Number
 from pathlib import PurePath
 from typing import Any
+from weakref import WeakSet
 
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler, SubsetRandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DistributedSampler,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+)
+
+from ... import ranks
+
+logger: logging.Logger = logging.getLogger("camshaft")
 
 WHOLE = (SequentialSampler, RandomSampler, SubsetRandomSampler)
 """The samplers that give each sample once a pass, and know nothing of ranks."""
 DEEPEST, WIDEST, MOST = 5, 8, 1000
 """How deep a data set is looked into, at how many parts of a list, and how many values in all."""
+_warned = WeakSet[Any]()
+"""Loaders that have had a warning, as each run makes a new source."""
 LONGEST, LARGEST = 200, 2**12
 """The first characters of a text and the first values of a row that are looked at."""
 
@@ -43,6 +57,43 @@ def undealt_samples(data: Any) -> int:
         return 0
     text = "\n".join(islice(_told((len(samples), samples, indices)), MOST))
     return int.from_bytes(sha256(text.encode()).digest()[:7]) or 1
+
+
+def warn_of_repeats(data: Any) -> None:
+    """Warn once of a loader whose `DistributedSampler` repeats samples to even out the ranks.
+
+    For a plain `DataLoader`, Camshaft leaves the repeats out.
+    """
+    batches = getattr(data, "batch_sampler", None)
+    sampler: Any = getattr(data if batches is None else batches, "sampler", None)
+    if not isinstance(sampler, DistributedSampler) or data in _warned:
+        return
+    _warned.add(data)
+    samples: Any = sampler.dataset
+    if (repeated := sampler.total_size - len(samples)) > 0 and ranks.rank() == 0:
+        logger.warning(
+            "a %s hands out %d of %d samples twice, which its DistributedSampler repeats to even "
+            "out %d ranks: they count twice in metrics and gradients. A plain DataLoader, such as "
+            "loader(...) makes, counts each once; DistributedSampler(..., drop_last=True) repeats "
+            "none",
+            *(type(data).__name__, repeated, len(samples), sampler.num_replicas),
+        )
+
+
+def warn_of_undealt(data: Any) -> None:
+    """Warn once of a loader whose samples several ranks have in common."""
+    if data in _warned:
+        return
+    _warned.add(data)
+    if ranks.rank() == 0:
+        logger.warning(
+            "the ranks read the same %d samples: this %s does not deal them out, so an epoch takes "
+            "each sample on several ranks, and ranks that shuffle alike train on the same batches. "
+            "Write loader(dataset, batch_size, training=True), whose batch_size is that of all "
+            "ranks, or DataLoader(..., sampler=DistributedSampler(dataset)); if ranks compute one "
+            "batch together, as in tensor parallelism, call ranks.data_parallel(mesh) first",
+            *(len(data.dataset), type(data).__name__),
+        )
 
 
 def _told(value: Any, depth: int = 0) -> Iterator[str]:

@@ -1,23 +1,5 @@
 """From data sets to loaders: batches, ranks, mixtures, streams, like lengths, padding, packing."""
 
-from .factory import inner_of, loader
-from .mixture import Mixture
-from .packing import Packed
-from .padding import Padded
-from .samplers import LengthBatches, SharedOrder
-from .seeded_samples import Placed, SeededSamples
-from .sharded_stream import ShardedStream, Taken
+from ...late import late
 
-__all__ = [
-    "LengthBatches",
-    "Mixture",
-    "Packed",
-    "Padded",
-    "Placed",
-    "SeededSamples",
-    "ShardedStream",
-    "SharedOrder",
-    "Taken",
-    "inner_of",
-    "loader",
-]
+__getattr__, __dir__, __all__ = late(__name__)

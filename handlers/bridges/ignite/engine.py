@@ -111,7 +111,7 @@ class Engine(ignite.engine.Engine):
         state = self._native_state
         if self.exact and state is not None:
             if self._run is not None and self._run.feed is not None:
-                self._run.feed.leave()  # which notes the place in the data, and the generators
+                self._run.feed.store()  # which notes the place in the data, and the generators
             saved[PLACE] = {"epoch": state.epoch, "control": state.control.state_dict()}
         return saved
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite.engine import Events
 
 from ....engine import State
-from ....engine.data import Feed, PassEnd, parts_by_epoch, tell_epoch
+from ....engine.data import Feed, parts_by_epoch, tell_epoch
 
 if TYPE_CHECKING:
     from .run import Run
@@ -57,16 +57,15 @@ class IgniteFeed(Feed[Any]):
         length: int | None = self.run.engine.state.epoch_length
         return length
 
-    def end(self, all_read: bool) -> PassEnd:
-        """How the epoch ended: as in ignite, an epoch without batches is complete."""
+    def end_epoch(self, all_read: bool) -> bool:
+        """True if the epoch is complete: as in ignite, also one without batches."""
         state = self.state
         has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
-        is_whole = has_ended or state.iteration_in_epoch == state.epoch_length
-        return PassEnd.COMPLETE if is_whole else PassEnd.LEFT
+        return has_ended or state.iteration_in_epoch == state.epoch_length
 
-    def take_up(self) -> None:
+    def restore(self, *, is_over: bool = False) -> None:
         """Restore the random generators, and the epoch that the samplers have."""
-        super().take_up()
+        super().restore(is_over=is_over)
         if self.position is not None and self.position.number:
             # The script itself sets a number that comes after this one.
             tell_epoch(self.data, self.position.number)
@@ -80,7 +79,7 @@ class IgniteFeed(Feed[Any]):
             del self.source
             self.state.control.data = engine.state.dataloader
             self.data: Iterable[Any] = engine.state.dataloader
-        engine._dataloader_iter = self.begin_pass(self._number())
+        engine._dataloader_iter = self.begin_pass(self._number()).batches
 
     def _number(self) -> int | None:
         """The number of the next pass: samplers keep the epoch that the script has set."""
@@ -165,9 +164,12 @@ class IgniteFeed(Feed[Any]):
         if self.run.engine._dataloader_iter is not None:
             return
         is_resumed = self.position is not None and self.position.number > 0
-        self.run.engine._dataloader_iter = (
-            self.reopen_pass() if is_resumed else self.begin_pass(self._number())
-        )
+        opened = self.reopen_pass() if is_resumed else self.begin_pass(self._number())
+        self.run.engine._dataloader_iter = opened.batches
+
+    def _goes_on(self) -> bool:
+        """False: `epoch` opens the data, after the events that ignite fires before."""
+        return False
 
     def _carry_out(self, reached: Reached) -> None:
         """Carry out requests of handlers, each of which ends the epoch here."""

@@ -4,15 +4,6 @@ Neither is imported here: a LightningModule is known by its class, and what it r
 is answered by a `TrainerView` of the run under way.
 """
 
-from .callbacks import FromLightning
-from .hooks import NOT_TAKEN, TAKEN
-from .module_engine import from_lightning
-from .trainer import LightningEvents
+from ....engine.late import late
 
-__all__ = [
-    "NOT_TAKEN",
-    "TAKEN",
-    "FromLightning",
-    "LightningEvents",
-    "from_lightning",
-]
+__getattr__, __dir__, __all__ = late(__name__)

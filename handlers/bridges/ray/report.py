@@ -12,6 +12,7 @@ from typing import Any
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...checkpoint import Checkpoint, checkpoints
+from ...cluster.local import LocalCheckpoint
 from ...common import scalars
 from ...files import link_folder
 
@@ -68,10 +69,10 @@ class RayReport:
             raise TypeError(
                 f"RayReport({self.checkpoint!r}): needs the Checkpoint handler of the engine"
             )
-        if self.checkpoint is not None and self.checkpoint.has_own_disks:
+        if isinstance(self.checkpoint, LocalCheckpoint):
             raise ValueError(
-                "RayReport needs a Checkpoint whose directory all workers share: with local=True, "
-                "each host has the files of its own ranks alone"
+                "RayReport needs a Checkpoint whose directory all workers share: of a "
+                "LocalCheckpoint, each host has the files of its own ranks alone"
             )
         if isinstance(self.metrics, str):
             raise TypeError(f"RayReport(metrics={self.metrics!r}): needs a list of names")

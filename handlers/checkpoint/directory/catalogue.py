@@ -6,31 +6,25 @@ Importing this file imports no torch, which takes longer than looking at a direc
 from __future__ import annotations
 
 import logging
-import os
 import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from dataclasses import replace
 from operator import itemgetter
 from pathlib import Path
-from sys import intern
 from typing import Literal, TypeVar
 
 from ....engine import ranks
 from ..format import (
-    LARGEST_COUNT,
     MANIFEST,
     Best,
     BrokenCheckpoint,
-    Checksums,
     Keep,
-    UnreadableError,
     UnreadCheckpoint,
     best,
     keep_of,
     reading,
 )
-from .saved import NAME, Saved, saved_at
+from .saved import NAME, Saved, names_in, saved_at
 from .verify import check_pieces, verify_files, verify_portion
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -38,15 +32,8 @@ logger: logging.Logger = logging.getLogger("camshaft")
 Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
-NO_SUMS = Checksums(0, [])
 SHOWN = 20
 """The most broken checkpoints that a message names; a directory may hold thousands."""
-
-
-def names_in(directory: Path) -> list[str]:
-    """The names of the checkpoints in a directory, in their order."""
-    found = os.listdir(directory) if directory.is_dir() else []
-    return sorted(filter(NAME.fullmatch, found))
 
 
 def scan(
@@ -64,65 +51,6 @@ def scan(
         except BrokenCheckpoint as error:
             broken[name] = error
     return sorted(found, key=lambda each: each.manifest.number), broken
-
-
-class Remembered:
-    """The checkpoints of a directory that a run writes to: a manifest is read when it is new.
-
-    Of their files, only the names are kept: all of thousands of ranks would take much memory.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        """Read nothing yet."""
-        self._directory = directory
-        self._known: dict[str, tuple[object, Saved]] = {}
-
-    def scan(self) -> list[Saved]:
-        """The checkpoints that are there now, in the order of writing, without broken ones."""
-        found: dict[str, tuple[object, Saved]] = {}
-        for name in names_in(self._directory):
-            with suppress(OSError, BrokenCheckpoint):
-                mark = _mark(self._directory / name)
-                before, saved = self._known.get(name, (None, None))
-                if saved is None or mark != before:
-                    saved = _without_sums(saved_at(self._directory / name))
-                found[name] = mark, saved
-        self._known = found
-        return sorted((each for _, each in found.values()), key=lambda each: each.manifest.number)
-
-    def add(self, saved: Saved) -> None:
-        """Remember a checkpoint that has just been written."""
-        with suppress(OSError):
-            self._known[saved.path.name] = _mark(saved.path), _without_sums(saved)
-
-
-def _without_sums(saved: Saved) -> Saved:
-    names = dict.fromkeys(map(intern, saved.manifest.files), NO_SUMS)
-    return replace(saved, manifest=replace(saved.manifest, files=names))
-
-
-def _mark(path: Path) -> object:
-    """Changes if another directory or manifest is there; of a link it is that of the link."""
-    status = (path / MANIFEST).lstat()
-    return path.lstat().st_ino, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def next_number(directory: Path, found: Collection[Saved] | None = None) -> int:
-    """The number of the next checkpoint: one more than the largest of those `found` there.
-
-    Raises:
-        UnreadableError: There is no larger number.
-    """
-    found = scan(directory)[0] if found is None else found
-    newest = max(found, key=lambda each: each.manifest.number, default=None)
-    if newest is None:
-        return 1
-    if newest.manifest.number >= LARGEST_COUNT:
-        raise UnreadableError(
-            f"the checkpoint {newest.path} has the number {newest.manifest.number}, after which "
-            "no save can be numbered, and no run has written it: move it out of the directory"
-        )
-    return newest.manifest.number + 1
 
 
 class Checkpoints(list[Saved]):
@@ -231,6 +159,21 @@ def checkpoints(directory: str | Path) -> Checkpoints:
     True
     """
     return Checkpoints(directory)
+
+
+def find(place: Path, verify: Verify = verify_files, claim: Best | None = None) -> Saved | None:
+    """The good checkpoint at a path; in a directory the newest, or the best by a claim; or None.
+
+    Raises:
+        BrokenCheckpoint: The one at the path is damaged.
+        ValueError: All checkpoints in the directory are broken, or none has the claim's metric.
+    """
+    if NAME.fullmatch(place.absolute().name) or (place / MANIFEST).is_file():
+        saved = saved_at(place)
+        verify(saved)
+        return saved
+    found = Checkpoints(place, verify)
+    return found.latest() if claim is None else found.best_by(claim)
 
 
 def verified_at(path: Path, verify: Verify = verify_files) -> Saved:

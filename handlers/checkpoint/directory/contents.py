@@ -6,7 +6,6 @@ a file cannot have of a run is a BrokenCheckpoint.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -14,24 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...files import LARGEST_TEXT, regular, tree_of
 from ..format import (
     DTYPES,
     FROZEN,
     PIECES,
     TENSORS,
-    TREE,
     Grid,
     Payload,
     Table,
     TensorInfo,
-    layout,
+    header_of,
     open_tensors,
     rank_file,
     reading,
-    references,
     table_of_tree,
     tensors_in,
+    tree_at,
 )
 
 if TYPE_CHECKING:
@@ -47,27 +44,6 @@ MAPPED = 16 * 2**20
 """Bytes of tensors that are read before their file is opened anew."""
 MOST_OPEN = 32
 """The most files that are open at a time: there may be one for each of thousands of ranks."""
-
-
-def tree_at(directory: Path, name: str) -> Any:
-    """The values of one JSON file of a checkpoint."""
-    with reading(directory, name), regular(directory / name) as file:
-        size = os.fstat(file.fileno()).st_size  # read() allocates as many bytes as it is given
-        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
-
-
-def tree_in(directory: Path) -> Any:
-    """The tree of plain values of a checkpoint, in which each tensor has one owner.
-
-    No run writes a tensor with two owners, and each of them would copy it.
-    """
-    tree, owners = tree_at(directory, TREE), dict[tuple[str, str], str]()
-    with reading(directory, TREE):
-        for owner, each in tree.get("objects", {}).items():
-            for name in references(each["content"]):
-                if owners.setdefault((each["file"], name), owner) != owner:
-                    raise ValueError(f"names the tensor {name!r} twice, for two owners")
-    return tree
 
 
 def table_in(saved: Saved) -> Table:
@@ -129,7 +105,7 @@ class StoredTensor:
     grid: Grid | None = None
     """How it is cut into pieces, which lie in the files of ranks; None if one file holds it."""
     kept: Tensor | None = None
-    """Its values, if they were read already: see `ReadOnce`."""
+    """Its values, if they were read already: see `VerifyingReader`."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -237,7 +213,7 @@ def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:
         return torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="meta")
 
     forms = {name: form(each.info) for name, each in tensors.items()}
-    header, places = layout(forms)
+    header, places = header_of(forms)
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)

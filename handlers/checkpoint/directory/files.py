@@ -10,12 +10,11 @@ import zlib
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from shutil import disk_usage
 
 from ....engine import ranks
-from ...files import beside, created, locked, make_directory, regular, remove_path, shared
+from ...files import beside, created, locked, make_directory, regular, remove_path, shared, size_of
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
@@ -30,10 +29,10 @@ from ..format import (
     UnreadableError,
     reading,
     tensors_in,
+    tree_at,
+    tree_in,
 )
-from .contents import tree_at, tree_in
-from .saved import saved_at
-from .verify import compare_names, compare_size, refuse_other_pieces
+from .verify import refuse_other_pieces
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -134,7 +133,9 @@ def read_back(
     found = dict[str, TensorInfo]()
     with _as_unreadable():
         for name, sums in files.items():
-            compare_size(directory, name, sums)
+            with reading(directory, name):
+                if (size := size_of(directory / name)) != sums.size:
+                    raise ValueError(f"has {size} bytes and should have {sums.size}")
             if name == TREE:
                 tree_in(directory)
             elif TREE_OF_RANK.fullmatch(name):
@@ -142,33 +143,32 @@ def read_back(
             elif name.endswith(TENSORS):
                 with reading(directory, name):
                     found |= tensors_in(directory / name)
-        with reading(directory):
-            refuse_other_pieces(found, meant)
+        if meant:
+            with reading(directory):
+                refuse_other_pieces(found, meant)
 
 
-def read_manifest_back(
-    temporary: Path, place: Path, manifest: Manifest, text: str, *, is_whole: bool
-) -> None:
-    """Read the manifest of a checkpoint that is to appear at `place`.
+def read_manifest_back(temporary: Path, manifest: Manifest, text: str, *, is_whole: bool) -> None:
+    """Read the manifest of a checkpoint that is to appear.
 
-    All files of a whole one are there; of another one, other hosts have some.
-
-    Each rank has read its own files by then: see `read_back`.
+    All files of a whole one are there; of another one, other hosts have some. Each rank has read
+    its own files by then: see `read_back`.
 
     Raises:
         MemoryError: There is not enough memory for reading.
         OSError: The disk does not give the manifest back.
         UnreadableError: No reader would take it.
     """
-    with _as_unreadable():
-        saved = saved_at(temporary, place.name)
-        own, found = (replace(each, files={}).to_json() for each in (manifest, saved.manifest))
+    with _as_unreadable(), reading(temporary, MANIFEST):
         with regular(temporary / MANIFEST) as file:
-            is_same = file.read(len(text) + 1) == text.encode()
-        if own != found or not is_same:
-            raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
-        if is_whole:
-            compare_names(saved)
+            if file.read(len(text) + 1) != text.encode():
+                raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
+        Manifest.of_json(text)
+        there = os.listdir(temporary) if is_whole else {TREE, *manifest.files}
+        if missing := sorted({TREE, *manifest.files}.difference(there)):
+            raise BrokenCheckpoint(f"{missing[:3]} are not there ({len(missing)} in all)")
+        if TREE not in manifest.files:
+            raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}")
 
 
 @contextmanager

@@ -8,17 +8,31 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from sys import intern
+from typing import Any, BinaryIO
 
 from ...files import appearing, budget, created, make_directory, refuse_odd, regular
-from ..format import MANIFEST, TENSORS, TREE, BrokenCheckpoint, Manifest, decode, reading
-from .contents import StoredTensor, payload_of, tensors_by_name, tree_in
+from ..format import (
+    LARGEST_COUNT,
+    MANIFEST,
+    TENSORS,
+    TREE,
+    BrokenCheckpoint,
+    Checksums,
+    Manifest,
+    UnreadableError,
+    decode,
+    reading,
+    tree_in,
+)
+from .contents import StoredTensor, payload_of, tensors_by_name
 from .verify import verify_files, verify_objects
 
+NO_SUMS = Checksums(0, [])
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
 """The names of checkpoints in a directory of them."""
 
@@ -51,9 +65,7 @@ class Saved:
         """
         return read_objects(self, object)[object]
 
-    def export(
-        self, file: str | Path, object: str | None = None, *, format: Literal["dcp"] | None = None
-    ) -> Path:
+    def export(self, file: str | Path, object: str | None = None) -> Path:
         """Write one file that plain torch reads, with `torch.load(file, weights_only=True)`.
 
         A `.pt` file holds a dict: the state of each of the run's objects by its name,
@@ -65,15 +77,12 @@ class Saved:
         If the name ends with `.safetensors`, it is such a file of one object's tensors, of which
         one after the other is in memory.
 
-        With `format="dcp"` it is a directory for `torch.distributed.checkpoint.load`, with the
-        same content, and the states of optimizers under the names of their parameters.
+        `export_dcp` writes a directory for `torch.distributed.checkpoint.load`.
 
         Args:
-            file: Where to write, `.pt` or `.safetensors`; an existing file is replaced at once. A
-                directory must be new.
+            file: Where to write, `.pt` or `.safetensors`; an existing file is replaced at once.
             object: The name of the one object to export; by default all, or `"model"` for
                 `.safetensors`.
-            format: `"dcp"` for such a directory; by default the name of the file decides.
 
         Raises:
             BrokenCheckpoint: A file is missing or damaged.
@@ -83,15 +92,13 @@ class Saved:
                 or the name of the file ends otherwise.
         """
         file = Path(file)
-        if format is None and file.suffix not in (".pt", TENSORS):
+        if file.suffix not in (".pt", TENSORS):
             raise ValueError(
                 f"cannot export to {file}: write a name that ends with .pt, for torch.load, or "
-                f"with {TENSORS}, or ask for a directory by format dcp. For other formats, such as "
+                f"with {TENSORS}, or write a directory by export_dcp. For other formats, such as "
                 "ONNX, load such a file into the model and let torch convert that"
             )
-        if format == "dcp":
-            _write_dcp(self, file, object)
-        elif file.suffix == TENSORS:
+        if file.suffix == TENSORS:
             payload = payload_of(own_tensors(self, object or "model"))
             with _new_file(file) as opened:
                 opened.writelines(payload.pieces())
@@ -121,6 +128,70 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
         if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of the checkpoints in a directory, in their order."""
+    found = os.listdir(directory) if directory.is_dir() else []
+    return sorted(filter(NAME.fullmatch, found))
+
+
+class ManifestCache:
+    """The checkpoints of a directory that a run writes to: a manifest is read when it is new.
+
+    Of their files, only the names are kept: all of thousands of ranks would take much memory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        """Read nothing yet."""
+        self._directory = directory
+        self._known: dict[str, tuple[object, Saved]] = {}
+
+    def scan(self) -> list[Saved]:
+        """The checkpoints that are there now, in the order of writing, without broken ones."""
+        found: dict[str, tuple[object, Saved]] = {}
+        for name in names_in(self._directory):
+            with suppress(OSError, BrokenCheckpoint):
+                mark = _mark(self._directory / name)
+                before, saved = self._known.get(name, (None, None))
+                if saved is None or mark != before:
+                    saved = _without_sums(saved_at(self._directory / name))
+                found[name] = mark, saved
+        self._known = found
+        return sorted((each for _, each in found.values()), key=lambda each: each.manifest.number)
+
+    def add(self, saved: Saved) -> None:
+        """Remember a checkpoint that has just been written."""
+        with suppress(OSError):
+            self._known[saved.path.name] = _mark(saved.path), _without_sums(saved)
+
+
+def _without_sums(saved: Saved) -> Saved:
+    names = dict.fromkeys(map(intern, saved.manifest.files), NO_SUMS)
+    return replace(saved, manifest=replace(saved.manifest, files=names))
+
+
+def _mark(path: Path) -> object:
+    """Changes if another directory or manifest is there; of a link it is that of the link."""
+    status = (path / MANIFEST).lstat()
+    return path.lstat().st_ino, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def next_number(found: Collection[Saved]) -> int:
+    """The number of the next checkpoint: one more than the largest of those `found`.
+
+    Raises:
+        UnreadableError: There is no larger number.
+    """
+    newest = max(found, key=lambda each: each.manifest.number, default=None)
+    if newest is None:
+        return 1
+    if newest.manifest.number >= LARGEST_COUNT:
+        raise UnreadableError(
+            f"the checkpoint {newest.path} has the number {newest.manifest.number}, after which "
+            "no save can be numbered, and no run has written it: move it out of the directory"
+        )
+    return newest.manifest.number + 1
 
 
 def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
@@ -207,27 +278,10 @@ def _tensors(content: Any, own: Mapping[str, StoredTensor]) -> dict[str, StoredT
     return {name: own[inside] for name, inside in names.items()}
 
 
-def _write_dcp(saved: Saved, directory: Path, object: str | None) -> None:
-    from .dcp_export import by_names, write_dcp  # it imports torch
-    from .pt_export import pt_content
-
-    if directory.exists():
-        raise FileExistsError(f"{directory} exists; name a directory that is new")
-    states = read_objects(saved, object)
-    for name, each in tree_in(saved.path)["objects"].items():
-        if name in states and each.get("parameters"):
-            states[name] = by_names(name, states[name], each["parameters"])
-    content = pt_content(states, saved.manifest, object)
-    with _telling(directory):
-        make_directory(directory.absolute().parent)
-        with appearing(directory) as temporary:
-            write_dcp(content, temporary)
-
-
 @contextmanager
 def _new_file(path: Path) -> Generator[BinaryIO, None, None]:
     """A file of the user's that appears when it is whole."""
-    with _telling(path):
+    with telling_new(path):
         refuse_odd(path)
         make_directory(path.absolute().parent)
         with appearing(path) as temporary, created(temporary) as file:
@@ -235,7 +289,8 @@ def _new_file(path: Path) -> Generator[BinaryIO, None, None]:
 
 
 @contextmanager
-def _telling(path: Path) -> Generator[None, None, None]:
+def telling_new(path: Path) -> Generator[None, None, None]:
+    """Name a file or directory of the user's that cannot be written."""
     try:
         yield
     except (OSError, RuntimeError) as error:  # torch raises a RuntimeError for a full disk

@@ -70,15 +70,6 @@ def compare_size(directory: Path, name: str, expected: Checksums) -> None:
             raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
-def compare_names(saved: Saved) -> None:
-    """Check that every file is there, by one look at the directory: each rank has its own sizes."""
-    with reading(saved.path):
-        if missing := sorted({TREE, *saved.manifest.files}.difference(os.listdir(saved.path))):
-            raise BrokenCheckpoint(f"{missing[:3]} are not there ({len(missing)} in all)")
-        if TREE not in saved.manifest.files:
-            raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}")
-
-
 def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
     """Read every file, or only those named, and compare sizes and checksums."""
     if files is None:

@@ -14,6 +14,8 @@ from shutil import disk_usage
 from ...files import beside, created, make_directory, put_in_place, remove_path, synchronise
 from ..format import (
     MANIFEST,
+    MANY,
+    MOST_CHECKSUMS,
     Checksums,
     Keep,
     Manifest,
@@ -23,9 +25,9 @@ from ..format import (
     folded_together,
     needing_memory,
 )
-from .catalogue import next_number, scan
+from .catalogue import scan
 from .files import read_back, read_manifest_back, write_files
-from .saved import Saved
+from .saved import Saved, next_number
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -132,8 +134,10 @@ def commit(
         place, aside = place_for(directory, manifest.iteration, before)
     with telling_failures(place):
         make_directory(directory)
-        number = manifest.number or next_number(directory, found)
-        manifest = replace(manifest, number=number, files=folded_together(files))
+        number = manifest.number or next_number(scan(directory)[0] if found is None else found)
+        is_much = len(files) > MANY or sum(len(e.crc32) for e in files.values()) > MOST_CHECKSUMS
+        files = folded_together(files) if is_much else dict(files)
+        manifest = replace(manifest, number=number, files=files)
         saved = _appear(temporary, place, aside, manifest, is_whole)
     if is_new:
         note_latest(place)
@@ -149,7 +153,7 @@ def _appear(
     with created(temporary / MANIFEST) as file:
         file.write(text.encode())
     synchronise(temporary / MANIFEST)
-    read_manifest_back(temporary, place, manifest, text, is_whole=is_whole)
+    read_manifest_back(temporary, manifest, text, is_whole=is_whole)
     synchronise(temporary)
     with _named_back(temporary, place, aside):
         if aside is not None:
@@ -194,7 +198,7 @@ def telling_failures(place: Path) -> Generator[None, None, None]:
 
 def is_claimed(found: Collection[Saved], keep: Keep, manifest: Manifest) -> bool:
     """True if a claim would keep a checkpoint with this manifest, were it written beside these."""
-    new = replace(manifest, number=next_number(Path(), found))
+    new = replace(manifest, number=next_number(found))
     return new.number in keep.claimed([*(each.manifest for each in found), new])
 
 
@@ -226,14 +230,14 @@ def unclaimed(
 
 
 def drop(saved: Saved) -> bool:
-    """Remove a checkpoint; False, with a warning, if it stays: see `condemned`."""
-    paths = condemned([saved])
+    """Remove a checkpoint; False, with a warning, if it stays: see `hide`."""
+    paths = hide([saved])
     for path in paths:
         remove_path(path)
     return bool(paths)
 
 
-def condemned(unwanted: Iterable[Saved]) -> list[Path]:
+def hide(unwanted: Iterable[Saved]) -> list[Path]:
     """Rename checkpoints, so that their names are gone: the hidden paths, to be removed.
 
     A checkpoint with files that Camshaft did not write stays, with a warning.

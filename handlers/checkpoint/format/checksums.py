@@ -1,16 +1,26 @@
-"""The checksums of files, and their folding: a few stand for a file of any size."""
+"""The checksums of files, and how a manifest of thousands of ranks has room for them.
+
+Of so many files, a few checksums stand for a file of any size (folding), all are in a few objects,
+and those of ranks are a list for each kind of file.
+"""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 from zlib import crc32
+
+from .codec import rank_file
+from .tensors import TENSORS
 
 MANY = 1000
 """The most files for which the manifest has a line each, for people to read."""
 CHUNK = 16 * 2**20
 """The bytes that have one checksum, unless a checkpoint is very large."""
+COLUMN = "rank-*"
+"""Stands for `rank_file` of each rank, in the manifest of many."""
 MOST_CHECKSUMS = 2**15
 """The most checksums in a manifest: those of 512 GiB. With many files, one each and a quarter."""
 
@@ -121,3 +131,32 @@ class ManyChecksums(Mapping[str, Checksums]):
     def __contains__(self, name: object) -> bool:
         """True for the name of a file."""
         return name in self._places
+
+
+def in_columns(files: Mapping[str, Checksums], count: int) -> tuple[dict[str, str], dict[str, Any]]:
+    """The files of ranks as a list for each kind, as JSON in the order of ranks; others by name."""
+    columns, ranks = dict[str, str](), set[str]()
+    for kind in (".json", TENSORS):
+        names = [f"{rank_file(n)}{kind}" for n in range(min(count, len(files)))]
+        texts = (_as_list(files[name]) if name in files else "null" for name in names)
+        columns[kind] = f"[{','.join(texts)}]"
+        ranks.update(names)
+    return columns, {name: asdict(files[name]) for name in sorted({*files}.difference(ranks))}
+
+
+def _as_list(sums: Checksums) -> str:
+    return f"[{','.join(map(str, (sums.size, *sums.crc32)))}]"
+
+
+def of_columns(tree: Mapping[str, Any]) -> Mapping[str, Checksums]:
+    """What `in_columns` has put into lists, in few objects."""
+    files = ManyChecksums()
+    for name, each in tree.items():
+        if name.startswith(COLUMN):
+            kind = name.removeprefix(COLUMN)
+            for number, own in enumerate(each):
+                if own:
+                    files.add(f"{rank_file(number)}{kind}", own[0], own[1:])
+        else:
+            files.add(name, each["size"], each["crc32"])
+    return files

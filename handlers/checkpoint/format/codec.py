@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import math
+import os
 import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import methodcaller
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...common import KINDS, content
-from ...files import DEEPEST, LONGEST
+from ...files import DEEPEST, LARGEST_TEXT, LONGEST, regular, tree_of
+from .errors import reading
 from .quantized import flattened, is_quantized, unflattened
 from .tensors import DTYPES
 
@@ -24,6 +27,7 @@ IS_TAG = methodcaller("startswith", "!")
 SEQUENCES: dict[type, str] = {tuple: "!tuple", set: "!set", frozenset: "!frozenset"}
 MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!counter"}
 BEYOND = 10**LONGEST
+TREE = "state.json"
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 OF_MEMORIES = (
     "Remember what is made of these, such as list(...) of a deque, tuple(...) of a named tuple, "
@@ -33,6 +37,11 @@ COPIES, FEW = 4, 2**26
 """The bytes that media may copy: COPIES times the bytes of their tensors, and FEW more."""
 PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 """A surrogate pair in a text, which JSON would read back as one character."""
+
+
+def rank_file(rank: int) -> str:
+    """The name, without its ending, of a rank's own files."""
+    return f"rank-{rank:05d}"
 
 
 class Encoder:
@@ -75,30 +84,43 @@ class Encoder:
         if self._once is not None:
             self._once = {}
         self._root, self._bytes, self._copied, self._advice = path, 0, 0, advice
-        return self._encode(value, path, DEEPEST)
+        return self._values({path: value}.items(), "", DEEPEST + 1)[0]
+
+    def _values(self, named: Iterable[tuple[Any, Any]], path: str, depth: int) -> list[Any]:
+        """The values as JSON, each of which has its place below a path by its name."""
+        place, made = f"{path}." if path else "", list[Any]()
+        for name, value in named:
+            kind = type(value)
+            # Most values are as JSON has them; a call for each of these would take longest.
+            is_plain = (
+                value is None
+                or kind is bool
+                or (kind is int and -BEYOND < value < BEYOND)
+                or (kind is float and math.isfinite(value))
+                or (kind is str and value.isascii())
+            )
+            made.append(value if is_plain else self._encode(value, f"{place}{name}", depth - 1))
+        return made
 
     def _encode(self, value: Any, path: str, depth: int) -> Any:
+        """A value that JSON does not have as it is."""
         kind = type(value)
-        if value is None or kind is bool:
-            return value
         if kind is int:
-            if -BEYOND < value < BEYOND:
-                return value
             raise self._refuse(path, f"an integer of more than {LONGEST} digits")
         if kind is str:
-            return value if value.isascii() else self._text(value, path)
+            return self._text(value, path)
         if kind is float:
-            return value if math.isfinite(value) else {"!float": repr(value)}
+            return {"!float": repr(value)}
         if kind is bytes:
             return {"!bytes": base64.b64encode(value).decode("ascii")}
         if not depth:
             raise self._refuse(f"{path[:80]}...", "a value that contains itself, or nests too deep")
         if kind is list:
-            return self._each(value, path, depth)
+            return self._values(enumerate(value), path, depth)
         if kind in SEQUENCES:
             if kind is not tuple:
                 self._refuse_lost(value, path)
-            return {SEQUENCES[kind]: self._each(value, path, depth)}
+            return {SEQUENCES[kind]: self._values(enumerate(value), path, depth)}
         if kind in MAPPINGS:
             return self._mapping(value, path, depth)
         if KINDS.get(kind.__name__) is kind:
@@ -123,30 +145,15 @@ class Encoder:
                 )
                 raise self._refuse(_join(path, "<key>"), found)
 
-    def _each(self, values: Any, path: str, depth: int) -> list[Any]:
-        place = f"{path}." if path else ""
-        return [
-            self._encode(value, f"{place}{index}", depth - 1) for index, value in enumerate(values)
-        ]
-
     def _mapping(self, value: Mapping[Any, Any], path: str, depth: int) -> Any:
-        if type(value) is dict and _is_untagged(value):
-            place = f"{path}." if path else ""
-            return {
-                key if key.isascii() else self._text(key, path): self._encode(
-                    item, place + key, depth - 1
-                )
-                for key, item in value.items()
-            }
+        if type(value) is dict and {*map(type, value)} <= {str} and not any(map(IS_TAG, value)):
+            keys: Any = value
+            if not all(map(str.isascii, value)):
+                keys = [self._text(key, path) for key in value]
+            return dict(zip(keys, self._values(value.items(), path, depth), strict=True))
         self._refuse_lost(value, path)
-        items = [
-            [
-                self._encode(key, _join(path, "<key>"), depth - 1),
-                self._encode(item, _join(path, key), depth - 1),
-            ]
-            for key, item in value.items()
-        ]
-        return {MAPPINGS[type(value)]: items}
+        items = (self._values([("<key>", k), (k, each)], path, depth) for k, each in value.items())
+        return {MAPPINGS[type(value)]: [*items]}
 
     def _array(self, value: Any, path: str) -> Any:
         torch: Any = sys.modules.get("torch")  # without torch, the value is no tensor
@@ -242,11 +249,6 @@ class Encoder:
         )
 
 
-def _is_untagged(value: Any) -> bool:
-    """True for a dict that is saved as a JSON object: all keys are text, and none is a tag."""
-    return isinstance(value, dict) and {*map(type, value)} <= {str} and not any(map(IS_TAG, value))
-
-
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
@@ -308,7 +310,7 @@ class LookedUp(dict[str, "Tensor"]):
 
 def _decode(encoded: Any, tensors: LookedUp) -> Any:
     if isinstance(encoded, list):
-        return [_decode(item, tensors) for item in encoded]
+        return _decoded(encoded, tensors)
     if not isinstance(encoded, dict):
         return encoded
     if len(encoded) == 1:
@@ -319,9 +321,17 @@ def _decode(encoded: Any, tensors: LookedUp) -> Any:
             except (AttributeError, KeyError, TypeError, RuntimeError) as error:
                 said = f"{type(error).__name__}: {error}"
                 raise ValueError(f"has an invalid {tag} ({said})") from error
-    if any(key.startswith("!") for key in encoded):
+    if any(map(IS_TAG, encoded)):
         raise ValueError(f"has unknown tags: {sorted(encoded)}")
-    return {key: _decode(item, tensors) for key, item in encoded.items()}
+    return dict(zip(encoded, _decoded(encoded.values(), tensors), strict=True))
+
+
+def _decoded(values: Iterable[Any], tensors: LookedUp) -> list[Any]:
+    """Several values; those that nothing is inside of are as they are, without a call for each."""
+    made = list[Any]()
+    for each in values:
+        made.append(_decode(each, tensors) if isinstance(each, dict | list) else each)
+    return made
 
 
 def references(encoded: Any) -> Iterator[str]:
@@ -336,8 +346,28 @@ def references(encoded: Any) -> Iterator[str]:
         if isinstance(value, dict) and len(value) == 1 and not TENSOR_TAGS.isdisjoint(value):
             yield from value.values()
         elif isinstance(value, dict | list):
-            inner = value.values() if isinstance(value, dict) else value
-            left += [each for each in inner if isinstance(each, dict | list)]
+            left += value.values() if isinstance(value, dict) else value
+
+
+def tree_at(directory: Path, name: str) -> Any:
+    """The values of one JSON file of a checkpoint."""
+    with reading(directory, name), regular(directory / name) as file:
+        size = os.fstat(file.fileno()).st_size  # read() allocates as many bytes as it is given
+        return tree_of(file.read(min(size, LARGEST_TEXT) + 1))
+
+
+def tree_in(directory: Path) -> Any:
+    """The tree of plain values of a checkpoint, in which each tensor has one owner.
+
+    No run writes a tensor with two owners, and each of them would copy it.
+    """
+    tree, owners = tree_at(directory, TREE), dict[tuple[str, str], str]()
+    with reading(directory, TREE):
+        for owner, each in tree.get("objects", {}).items():
+            for name in references(each["content"]):
+                if owners.setdefault((each["file"], name), owner) != owner:
+                    raise ValueError(f"names the tensor {name!r} twice, for two owners")
+    return tree
 
 
 def _permuted(given: Any, tensors: LookedUp) -> Any:
@@ -352,12 +382,11 @@ def _quantized(given: Any, tensors: LookedUp) -> Any:
 
 
 def _sequence(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
-    return kind(_decode(item, tensors) for item in _list(items))
+    return kind(_decoded(_list(items), tensors))
 
 
 def _mapping(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
-    pairs = map(_list, _list(items))
-    return kind({_decode(key, tensors): _decode(item, tensors) for key, item in pairs})
+    return kind(dict(_decoded(_list(each), tensors) for each in _list(items)))
 
 
 def _medium(given: dict[str, Any], tensors: LookedUp) -> Any:

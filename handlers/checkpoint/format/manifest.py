@@ -6,23 +6,24 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
+from operator import methodcaller
 from typing import Any, cast
 
 from ....engine.state import as_float
 from ...common import version_of
 from ...files import budget, tree_of
-from .checksums import MANY, Checksums, ManyChecksums
-from .codec import Encoder, decode
+from .checksums import COLUMN, MANY, Checksums, ManyChecksums, in_columns, of_columns
+from .codec import Encoder, decode, rank_file
 from .errors import UnreadableError
 from .tensors import Payload
 
 FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
 
-MANIFEST, TREE, TENSORS = "manifest.json", "state.json", ".safetensors"
+MANIFEST = "manifest.json"
 LARGEST_COUNT = 2**63 - 1
 """The largest number that any field of a manifest takes."""
 TRAIN = "train"
@@ -33,14 +34,7 @@ ROOM = 2**20
 """Bytes that a manifest needs for the checksums."""
 ROOM_OF_RANK = 64
 """Bytes that a manifest needs for the names and sizes of the files of one of many ranks."""
-COLUMN = "rank-*"
-"""Stands for `rank_file` of each rank, in the manifest of many."""
 PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-
-
-def rank_file(rank: int) -> str:
-    """The name, without its ending, of a rank's own files."""
-    return f"rank-{rank:05d}"
 
 
 @dataclass(frozen=True)
@@ -91,7 +85,7 @@ class Manifest:
         if len(self.files) <= MANY:
             body["files"] = {name: asdict(each) for name, each in self.files.items()}
             return json.dumps(body | {"sha256": _digest(body)}, indent=1)
-        columns, rest = _in_columns(self.files, self.world_size)
+        columns, rest = in_columns(self.files, self.world_size)
         # A list for each file would be an object for each: see `ManyChecksums`.
         marks = {f"{COLUMN}{kind}": f"\0{kind} of all ranks" for kind in columns}
         body["files"] = marks | rest
@@ -149,100 +143,68 @@ class Manifest:
                     f"the version that wrote it: {body.get('versions')}"
                 )
             content = decode(body, {}) if b'"!' in text else body  # a tag, such as that of NaN
-            files = _of_columns(content.pop("files"))
+            files = content.pop("files")
+            if any(map(methodcaller("startswith", COLUMN), files)):
+                files = of_columns(files)
+            else:
+                files = {name: Checksums(**each) for name, each in files.items()}
             manifest = cls(files=files, **content)
-        except (AttributeError, KeyError, TypeError) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError) as error:
             raise ValueError(f"it is no manifest ({type(error).__name__}: {error})") from error
         for item in fields(cls):
-            if not KINDS[item.type](getattr(manifest, item.name)):
+            if not _fits(str(item.type), getattr(manifest, item.name)):
                 found = repr(getattr(manifest, item.name))[:50]
                 raise ValueError(f"it is no manifest: {item.name} is {found}, not {item.type}")
-        if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
+        if not all(map(PLAIN_NAME.fullmatch, files)):
+            odd = [name for name in files if not PLAIN_NAME.fullmatch(name)]
             raise ValueError(f"it names files that do not lie beside it: {odd}")
         if odd := [name for name, each in files.items() if each.size > budget.LARGEST_FILE]:
             raise ValueError(f"it names files of more than {budget.LARGEST_FILE} bytes: {odd[:3]}")
         return manifest
 
 
-def _in_columns(
-    files: Mapping[str, Checksums], count: int
-) -> tuple[dict[str, str], dict[str, Any]]:
-    """The files of ranks as a list for each kind, as JSON in the order of ranks; others by name."""
-    columns, ranks = dict[str, str](), set[str]()
-    for kind in (".json", TENSORS):
-        names = [f"{rank_file(n)}{kind}" for n in range(min(count, len(files)))]
-        texts = (_as_list(files[name]) if name in files else "null" for name in names)
-        columns[kind] = f"[{','.join(texts)}]"
-        ranks.update(names)
-    return columns, {name: asdict(files[name]) for name in sorted({*files}.difference(ranks))}
+def _are_counts(values: Collection[object]) -> bool:
+    if not {*map(type, values)} <= {int}:
+        return False
+    counts = cast(Collection[int], values)
+    return not counts or (min(counts) >= 0 and max(counts) <= LARGEST_COUNT)
 
 
-def _as_list(sums: Checksums) -> str:
-    return f"[{','.join(map(str, (sums.size, *sums.crc32)))}]"
+def _are_texts(values: Collection[object]) -> bool:
+    return {*map(type, values)} <= {str}
 
 
-def _of_columns(tree: Mapping[str, Any]) -> Mapping[str, Checksums]:
-    """The files of a manifest; of one of many, in few objects."""
-    if not any(name.startswith(COLUMN) for name in tree):
-        return {name: Checksums(**each) for name, each in tree.items()}
-    files = ManyChecksums()
-    for name, each in tree.items():
-        if name.startswith(COLUMN):
-            kind = name.removeprefix(COLUMN)
-            for number, own in enumerate(each):
-                if own:
-                    _add(files, f"{rank_file(number)}{kind}", Checksums(own[0], own[1:]))
-        else:
-            _add(files, name, Checksums(**each))
-    return files
+def _are_numbers(values: Collection[object]) -> bool:
+    """True for floats, and for integers that fit into a float."""
+    if not {*map(type, values)} <= {int, float}:
+        return False
+    return all(map(math.isfinite, map(as_float, (n for n in values if type(n) is int))))
 
 
-def _add(files: ManyChecksums, name: str, sums: Checksums) -> None:
-    if not _is_checksums(sums):
-        raise TypeError(f"{name} has {str(sums)[:50]}, which are no checksums")
-    files.add(name, sums.size, sums.crc32)
+def _are_checksums(values: Collection[Any]) -> bool:
+    if not {*map(type, values)} <= {Checksums} or not {type(e.crc32) for e in values} <= {list}:
+        return False
+    return _are_counts([n for each in values for n in (each.size, *each.crc32)])
 
 
-def _is_count(value: object) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST_COUNT
-
-
-def _is_number(value: object) -> bool:
-    """True for a float, and for an integer that fits into a float."""
-    return type(value) is float or (type(value) is int and math.isfinite(as_float(value)))
-
-
-def _is_checksums(value: object) -> bool:
-    return (
-        isinstance(value, Checksums)
-        and _is_count(value.size)
-        and type(value.crc32) is list
-        and all(_is_count(each) for each in value.crc32)
-    )
-
-
-def _dict_of(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
-    return lambda value: (
-        type(value) is ManyChecksums
-        or (
-            type(value) is dict
-            and all(type(key) is str and is_one(each) for key, each in value.items())
-        )
-    )
-
-
-KINDS: dict[Any, Callable[[object], bool]] = {
-    "int": _is_count,
-    "float": lambda value: _is_number(value) and 0 <= cast(float, value) < math.inf,
-    "str": lambda value: type(value) is str,
-    "dict[str, int]": _dict_of(_is_count),
-    "dict[str, str]": _dict_of(lambda value: type(value) is str),
-    "dict[str, float]": _dict_of(_is_number),
-    "Mapping[str, Checksums]": lambda value: (
-        type(value) is ManyChecksums or _dict_of(_is_checksums)(value)
-    ),
+KINDS: dict[str, Callable[[Collection[Any]], bool]] = {
+    "int": _are_counts,
+    "float": lambda values: _are_numbers(values) and 0 <= min(values) <= max(values) < math.inf,
+    "str": _are_texts,
+    "Checksums": _are_checksums,
 }
-"""Whether a value has the type that is annotated."""
+"""Whether values have the type that is annotated, alone or in a dict by text."""
+
+
+def _fits(annotation: str, value: Any) -> bool:
+    if annotation in KINDS:
+        return KINDS[annotation]([value])
+    if type(value) is ManyChecksums:
+        return True
+    kind = annotation[:-1].rpartition(" ")[2]
+    if kind == "float":
+        return type(value) is dict and _are_texts(value) and _are_numbers(value.values())
+    return type(value) is dict and _are_texts(value) and KINDS[kind](value.values())
 
 
 def _digest(body: dict[str, Any]) -> str:

@@ -20,6 +20,8 @@ from ...files import LARGEST_HEADER, regular, tree_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+TENSORS = ".safetensors"
+"""The ending of the names of such files."""
 DTYPES = {
     f"torch.{name}": code
     for name, code in {
@@ -69,7 +71,7 @@ class TensorInfo:
         return self.numbers * int(bits[0] if bits else 8) // 8
 
 
-def layout(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
+def header_of(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """The header of a file, and where in the file each tensor begins, in that order.
 
     Wide types come first, so that each number lies at a multiple of its own width.
@@ -132,7 +134,7 @@ def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: The file is not a `.safetensors` file, or one that `layout` did not begin.
+        ValueError: The file is not a `.safetensors` file, or one that `header_of` did not begin.
     """
     found = tensors_in(file)  # the library refuses gaps between tensors
     with regular(file) as opened:

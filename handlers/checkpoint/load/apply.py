@@ -22,12 +22,11 @@ from ....engine import State, ranks
 from ....engine.modules import moves
 from ...common import advance, fields_of
 from ...files import printable, printable_lines
-from ..directory import saved_at
+from ..directory import Saved
 from ..format import reading
-from ..weights import load_weights
-from .check import has_groups
+from ..weights import has_groups, load_weights
 from .plan import Change, Fate, LoadPlan, is_of, with_fate
-from .read import ReadOnce, SavedRun, in_memory
+from .read import SavedRun, VerifyingReader, in_memory
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -37,10 +36,10 @@ OF_SCRIPT = (torch.dtype, torch.device, Enum, type, partial, FunctionType, Built
 
 def resume(
     state: State[Any, Any],
-    path: Path,
+    found: Saved,
     handler: str,
     *,
-    read_once: ReadOnce | None = None,
+    read_once: VerifyingReader | None = None,
     override: Sequence[str] = (),
     reset: Sequence[str] = (),
 ) -> None:
@@ -52,8 +51,8 @@ def resume(
         BrokenCheckpoint: The checkpoint cannot be read.
         ValueError: The checkpoint does not fit the script; nothing is changed.
     """
+    path = found.path
     with ranks.on_all_ranks(f"read {path}"), reading(path):
-        found = saved_at(path)
         saved = SavedRun.at(found, state.engine.objects, read_once.tensors if read_once else {})
         earlier = saved.run["memory"].get(handler, {})
         plan = LoadPlan(saved, state.engine, state.control.settings, override, reset, earlier)

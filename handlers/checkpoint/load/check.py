@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
-from torch.optim import LBFGS, Optimizer
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine.state import Position, Rng, State, set_state
+from ....engine.state import Rng, State, set_state
 from ..directory import StoredTensor
-from ..weights import changed, own_ways, parameter_names, weights
+from ..weights import has_groups, own_ways, parameter_names, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -29,39 +29,23 @@ FROM_SCHEDULES = frozenset(
 
 EXTRA_STATE = "_extra_state"
 """The key of the value of a module's `get_extra_state`, which may have any kind and shape."""
-FREE_SHAPES = (LBFGS, getattr(torch.optim, "Adafactor", LBFGS))
-"""Torch's optimizers with states of other shapes than the parameters."""
 
 
 def mismatches(
-    objects: Mapping[str, Any],
-    saved: Mapping[str, Any],
-    frozen: Mapping[str, Mapping[str, int]] | None = None,
-    later: Sequence[str] = (),
+    objects: Mapping[str, Any], saved: Mapping[str, Any], later: Sequence[str] = ()
 ) -> list[str]:
-    """One line for each difference that prevents loading, but not of what is compared `later`.
-
-    The `frozen` weights were left out of the checkpoint.
-    """
+    """One line for each difference that prevents loading, but not of what is compared `later`."""
     found = list(_names("objects", "the engine", objects, saved))
     for name in (objects.keys() & saved.keys()).difference(later):
-        found += mismatches_of(name, objects[name], saved[name], (frozen or {}).get(name, {}))
+        found += mismatches_of(name, objects[name], saved[name])
     return found
 
 
-def mismatches_of(
-    name: str, own: Any, saved: Mapping[str, Any], frozen: Mapping[str, int] | None = None
-) -> list[str]:
+def mismatches_of(name: str, own: Any, saved: Mapping[str, Any]) -> list[str]:
     """One line for each difference of an object that prevents loading its saved state."""
     if isinstance(own, LRScheduler):
         return list(_unknown(name, own.state_dict(), saved))
-    found = form_mismatches(name, form_needed(own), saved, frozen or {})
-    if frozen and (others := changed(own, {k: frozen[k] for k in frozen if k in weights(own)})):
-        found.append(
-            f"{len(others)} frozen weights of {name!r}, such as {others[0]!r}, are not those of "
-            "the run, and the checkpoint does not hold them: make the model of the same ones"
-        )
-    return found
+    return form_mismatches(name, form_needed(own), saved)
 
 
 class OfModule(NamedTuple):
@@ -100,12 +84,10 @@ def form_needed(own: Any, *, is_loaded: bool = False) -> OfModule | OfOptimizer 
     return OfOptimizer(sorted(map(str, state)), groups if has_groups(state) else None)
 
 
-def form_mismatches(
-    name: str, form: OfModule | OfOptimizer | None, saved: Any, frozen: Collection[str] = ()
-) -> list[str]:
+def form_mismatches(name: str, form: OfModule | OfOptimizer | None, saved: Any) -> list[str]:
     """One line for each difference between the form of an object and a saved state."""
     if isinstance(form, OfModule):
-        return list(_module_mismatches(name, form, saved, frozen))
+        return list(_module_mismatches(name, form, saved))
     if form is None:
         return []
     if (form.groups is not None) != has_groups(saved):
@@ -144,11 +126,6 @@ def _is_torchs(optimizer: Optimizer) -> bool:
     return type(optimizer).__module__.startswith("torch.")
 
 
-def has_groups(saved: Any) -> bool:
-    """True for a state in torch's form; an optimizer that wraps others may have another form."""
-    return isinstance(saved, Mapping) and {"state", "param_groups"} <= {*saved}
-
-
 def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
     """The lines about saved memories without a handler, and about the script's new handlers."""
     return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
@@ -161,11 +138,9 @@ def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) 
             yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
 
 
-def _module_mismatches(
-    name: str, form: OfModule, saved: Mapping[str, Any], frozen: Collection[str]
-) -> Iterator[str]:
+def _module_mismatches(name: str, form: OfModule, saved: Mapping[str, Any]) -> Iterator[str]:
     own, ways = form
-    fixed = ([k for k in each if not k.startswith(ways)] for each in (own, {*saved, *frozen}))
+    fixed = ([k for k in each if not k.startswith(ways)] for each in (own, saved))
     yield from _names(f"weights of {name!r}", "the module", *fixed)
     for key, here in own.items():
         if here is None or key not in saved or key.startswith(ways):
@@ -204,40 +179,6 @@ def _kind_and_shape(value: Any) -> str:
     return f"{str(value.dtype).removeprefix('torch.')}{[*value.shape]}"
 
 
-def validate_run(run: Any, *, generators: bool = True) -> None:
-    """Check that the saved state of a run can be loaded.
-
-    Args:
-        run: The state.
-        generators: False for states of generators that this process has just read from its own.
-
-    Raises:
-        ValueError: A value is missing, or of another kind than a run writes.
-    """
-    with refusing("a run"):
-        found = [*_of_run(run, generators)]
-    if found:
-        raise ValueError("holds values that no run can resume from: " + "; ".join(found))
-
-
-def validate_objects(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> list[str]:
-    """One line for each value of an optimizer or a schedule with the wrong kind or shape."""
-    found = list[str]()
-    for name in objects.keys() & saved.keys():
-        if isinstance(objects[name], Optimizer):
-            if has_groups(objects[name].state_dict()):
-                found += _of_optimizer(name, objects[name], saved[name])
-        elif isinstance(objects[name], LRScheduler):
-            found += _of_schedule(name, objects[name].state_dict(), saved[name])
-    return found
-
-
-def refuse_wrong_values(objects: Mapping[str, Any], saved: Mapping[str, Any]) -> None:
-    """Refuse values of a wrong kind or shape; see `validate_objects`."""
-    if odd := validate_objects(objects, saved):
-        raise ValueError("it holds values that cannot be loaded:\n  " + "\n  ".join(odd))
-
-
 def reshapes(own: Any) -> bool:
     """True for an object that may give parameters another shape, or an optimizer others, if loaded.
 
@@ -261,138 +202,49 @@ def refusing(what: str) -> Generator[None, None, None]:
         raise ValueError(f"holds a malformed state of {what} ({said})") from error
 
 
-def _of_run(run: Any, generators: bool) -> Iterator[str]:
-    state, fresh = State[Any, Any](), State[Any, Any]()
-    state.load_state_dict(run)
-    for name, value in run.items():
-        own = getattr(fresh, name, getattr(fresh.control, name, None))
-        if type(own) is int:
-            yield from _count(name, value)
-        elif type(own) is bool:
-            yield from _kinds(name, own, value)
-    for name, count in {**run["counts"], "metrics": state.metrics.writes}.items():
-        yield from _count(f"the count of {name}", count)
-    yield from _kinds("stop_reason", "", run["stop_reason"])
-    yield from _kinds("handlers", [], run["handlers"])
-    yield from _kinds("settings", {}, run["settings"])
-    if any(type(name) is not str for name in (*run["handlers"], *run["settings"], *run["memory"])):
-        yield "it has handlers or settings without a name"
-    kept = [state.control.completed]
-    if (position := state.control.position) is not None:
-        yield from _of_position(position, run["position"])
-        kept += [position.rng, position.left]
-    for rng in kept:
-        if generators and rng is not None:
-            yield from _of_generators(rng)
+def validate_run(run: Any) -> None:
+    """Let a state that is then thrown away take a saved one, so that an error changes nothing.
+
+    Raises:
+        ValueError: A value is missing, or of another kind than a run writes.
+    """
+    with refusing("a run"):
+        fresh, state = State[Any, Any]().state_dict(), State[Any, Any]()
+        kinds = {name: {type(value), type(None)} for name, value in fresh.items()}
+        known = [name for name in run if fresh.get(name) is not None]
+        odd = [name for name in known if type(run[name]) not in kinds[name]]
+        state.load_state_dict(run)
+        counts = [run[name] for name in fresh if type(fresh[name]) is int]
+        kept = [state.control.completed]
+        if (position := state.control.position) is not None:
+            counts += [position.number, position.began]
+            kept += [position.rng, position.rng_when_left]
+        if odd or not all(0 <= count < 2**63 for count in counts):
+            raise ValueError(f"holds values that no run can resume from: {odd or counts}")
+        for rng in filter(None, kept):
+            _try_generators(rng)
 
 
-def _of_position(position: Position, saved: Mapping[str, Any]) -> Iterator[str]:
-    if (saved.keys() ^ position.state_dict().keys()) - {"mark", "usual", "parts"}:
-        yield f"the position has {sorted(saved)}"
-    for name in ("used_up", "at_end"):
-        if type(getattr(position, name)) is not bool:
-            yield f"position.{name} is neither true nor false"
-    for name in ("read_from", "usual"):
-        if (count := getattr(position, name)) is not None:
-            yield from _count(f"position.{name}", count)
-    if type(position.parts) is not dict or type(position.mark or "") is not str:
-        yield "the position does not say what was consumed"
-    yield from _count("position.number", position.number)
-    yield from _count("position.began", position.began)
-    if type(position.seed) is not int or not -(2**63) <= position.seed < 2**64:
-        yield "position.seed is no seed"
-    for name, size in position.sizes.items():
-        yield from _count(f"position.sizes.{name}", size)
-    if position.number and position.dealing is None:
-        yield "the position does not say how ranks share the samples"
-    for name, size in (saved["dealing"] or {}).items():
-        if name == "order":
-            yield from _kinds("position.dealing.order", "", size)
-        elif size is not None or name != "batch":
-            yield from _count(f"position.dealing.{name}", size)
-
-
-def _of_generators(rng: Rng) -> Iterator[str]:
+def _try_generators(rng: Rng) -> None:
+    """Put states into generators that are then thrown away."""
     set_state(random.Random(), rng.python)
     if rng.torch is not None:
         set_state(torch.Generator(), rng.torch)
-    yield from _kinds("the named generators", {}, rng.named)
     for state in (rng.numpy, *rng.generators, *rng.named.values()):
         if isinstance(state, dict):
-            yield from _of_numpy(state)
+            _try_numpy(state)
 
 
-def _of_numpy(state: Mapping[str, Any]) -> Iterator[str]:
+def _try_numpy(state: Mapping[str, Any]) -> None:
     """Check a saved position, since NumPy does not and would read memory beyond its buffer."""
     inner = state["state"]
     for place, limit in ((inner.get("pos", 0), 624), (state.get("buffer_pos", 0), 4)):
         if type(place) is not int or not 0 <= place <= limit:
-            yield f"a generator of NumPy is at {repr(place)[:50]}"
-            return
+            raise ValueError(f"holds a generator of NumPy at {repr(place)[:50]}")
     if "key" in inner and (numpy := sys.modules.get("numpy")):
         kind, content = inner["key"]
         key = numpy.frombuffer(content, dtype=kind)
-        if state["bit_generator"] == "MT19937" and (key.dtype != numpy.uint32 or len(key) != 624):
-            yield "a generator of NumPy has an invalid key"
-        elif state["bit_generator"] == "MT19937":
+        if state["bit_generator"] == "MT19937":
+            if key.dtype != numpy.uint32 or len(key) != 624:
+                raise ValueError("holds a generator of NumPy with an invalid key")
             numpy.random.RandomState().set_state({**state, "state": {**inner, "key": key}})
-
-
-def _of_optimizer(name: str, optimizer: Optimizer, saved: Any) -> Iterator[str]:
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
-    indices = [index for group in saved["param_groups"] for index in group["params"]]
-    # Torch lets a state have other keys than parameters; its own classes have no numbers as such.
-    other, is_torchs = saved["state"].keys() - {*indices}, _is_torchs(optimizer)
-    if len(set(indices)) != len(parameters) or (is_torchs and int in map(type, other)):
-        yield f"{name!r} has states of other parameters than it has"
-        return
-    by_index = dict(zip(indices, parameters, strict=True))
-    for own, group in zip(optimizer.param_groups, saved["param_groups"], strict=True):
-        for key in own.keys() & group.keys() - {"params"}:
-            yield from _kinds(f"{name}.{key}", own[key], group[key])
-    for index in saved["state"].keys() - other:
-        for key, value in saved["state"][index].items():
-            if not _fits(optimizer, by_index[index], value):
-                shape = list(by_index[index].shape)
-                yield f"the state {key!r} in {name!r} does not fit a parameter of shape {shape}"
-
-
-def _fits(optimizer: Optimizer, parameter: Tensor, value: Any) -> bool:
-    module = type(optimizer).__module__
-    if not module.startswith("torch.optim.") or isinstance(optimizer, FREE_SHAPES):
-        return True  # an optimizer that is not torch's may keep anything
-    if is_lazy(parameter):
-        return True  # until its module has loaded its shape
-    if not isinstance(value, Tensor):
-        return value is None or isinstance(value, int | float)
-    if value.numel() == 1 and value.ndim == 0:
-        return True
-    return value.shape == parameter.shape and value.is_complex() == parameter.is_complex()
-
-
-def _of_schedule(name: str, own: Mapping[str, Any], saved: Any) -> Iterator[str]:
-    for key in own.keys() & saved.keys():
-        yield from _kinds(f"{name}.{key}", own[key], saved[key])
-
-
-def _kinds(name: str, own: Any, saved: Any) -> Iterator[str]:
-    """A line if a saved value is not of the kind that the script has; None fits every kind."""
-    is_alike = type(own) is type(saved) or None in (own, saved)
-    if not is_alike and (here := _kind(own)) != (there := _kind(saved)):
-        yield f"{name} is {there} in the checkpoint, and needs to be {here}"
-    elif isinstance(saved, int) and abs(saved) >= 2**63:
-        yield f"{name} is out of range in the checkpoint"
-
-
-def _count(name: str, saved: Any) -> Iterator[str]:
-    if type(saved) is not int or not 0 <= saved < 2**63:
-        yield f"{name} is no count: {repr(saved)[:50]}"
-
-
-def _kind(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true or false"
-    if isinstance(value, int | float | Tensor):
-        return "a number"
-    kinds = {str: "text", list: "a list", tuple: "a tuple", dict: "a dict"}
-    return next((kind for each, kind in kinds.items() if isinstance(value, each)), "an object")

@@ -17,11 +17,11 @@ from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
 from ....engine.modules import all_modules, evaluate_saved, fully_sharded, is_copy, reshard
-from ..directory import Checkpoints, Saved, checkpoints, chosen, saved_at, scan
+from ..directory import Saved, checkpoints, chosen, find, saved_at
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
-from .read import ReadOnce, in_memory, objects_at
+from .read import VerifyingReader, in_memory, objects_at
 
 logger: logging.Logger = logging.getLogger("camshaft")
 Versions = tuple[int, ...] | None
@@ -35,7 +35,6 @@ class EvaluatesSaved:
     directory: str | Path
     keep: Keep
     resume: bool | str | Path | None
-    local: Any
 
     @contextmanager
     def holding(self, objects: Mapping[str, Any], which: str | Path) -> Generator[None]:
@@ -49,16 +48,16 @@ class EvaluatesSaved:
             FileNotFoundError: There is no such checkpoint.
             ValueError: The checkpoint does not fit, or `keep` has not exactly one `best(...)`.
         """
-        once = ReadOnce()
+        once = VerifyingReader()
         path = chosen(lambda verify: self._find(which, verify), once.verify)
         with ranks.on_all_ranks(f"read {path}"), reading(path):
             found = saved_at(path)
-            states, frozen = objects_at(found, objects, once.tensors)
+            states = objects_at(found, objects, once.tensors)
         own = {name: each for name, each in objects.items() if isinstance(each, Module)}
         own = {n: each for n, each in own.items() if n in states or not is_copy(each)}
         saved = {name: states[name] for name in own if name in states}
         with ranks.on_all_ranks(f"load {path}"):
-            if lines := mismatches(own, saved, frozen):
+            if lines := mismatches(own, saved):
                 raise ValueError(f"{path} does not fit this script:\n  " + "\n  ".join(lines))
         managed = fully_sharded(objects.values())
         reshard(managed)
@@ -108,22 +107,8 @@ class EvaluatesSaved:
         place = Path(self.directory if which in ("latest", "best") else which)
         if which == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"checkpoint='best' needs one best(...) in keep; it is {self.keep!r}")
-        for newest in scan(place)[0][-1:] if self.local is True else ():
-            if not all((newest.path / name).exists() for name in newest.manifest.files):
-                raise ValueError(
-                    f"checkpoint={str(which)!r}: with local=True, {newest.path} has the files of "
-                    "this host's ranks alone until the run is started again; name a whole "
-                    "checkpoint, such as one that fetch(url, directory) has downloaded"
-                )
-        found: Saved | None
-        if which == "best":
-            found = Checkpoints(place, verify).best_by(self.keep.bests[0])
-        elif which == "latest" or any(scan(place)):
-            found = Checkpoints(place, verify).latest()
-        else:
-            found = saved_at(place) if place.exists() else None
-            if found is not None:
-                verify(found)
+        claim = self.keep.bests[0] if which == "best" else None
+        found = find(place, verify, claim) if place.exists() else None
         if found is None:
             raise FileNotFoundError(
                 f"checkpoint={str(which)!r}: {place} holds no checkpoint to evaluate; name "

@@ -16,18 +16,16 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 from ....engine import Engine
 from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
+from ..weights import has_groups
 from .check import (
     form_mismatches,
     form_needed,
-    has_groups,
     memory_mismatches,
     mismatches,
     mismatches_of,
     parameter_mismatches,
-    refuse_wrong_values,
     refusing,
     reshapes,
-    validate_objects,
 )
 from .read import SavedRun
 from .settings import ACCUMULATE, EPOCH_LENGTH, LOSS
@@ -179,9 +177,6 @@ class LoadPlan:
         with refusing("these objects"):
             refused = with_fate(self.settings, Fate.REFUSE)
             lines = [*self._mismatches(), *(str(self.changes[name]) for name in refused)]
-            own, saved = self._compared()
-            if not lines and not self.later:
-                refuse_wrong_values(own, saved)
         if lines:
             self._refuse(lines, refused)
 
@@ -195,12 +190,9 @@ class LoadPlan:
         with refusing("these objects"):
             for name in self.first:
                 form = form_needed(self.engine.objects[name], is_loaded=True)
-                left_out = self.saved.frozen.get(name, {})
-                lines += form_mismatches(name, form, self.saved.objects[name], left_out)
+                lines += form_mismatches(name, form, self.saved.objects[name])
             own, saved = ({n: e[n] for n in self.later} for e in self._compared())
             lines += mismatches(own, saved)
-            if not lines:
-                refuse_wrong_values(own, saved)
         if lines:
             self._refuse(lines, [])
 
@@ -240,7 +232,7 @@ class LoadPlan:
             name
             for name, each in own.items()
             if isinstance(each, Optimizer) and name in saved
-            if mismatches_of(name, each, saved[name]) or validate_objects({name: each}, saved)
+            if mismatches_of(name, each, saved[name])
         ]
 
     def report(self) -> dict[str, list[str]]:
@@ -312,7 +304,7 @@ class LoadPlan:
     def _mismatches(self) -> list[str]:
         refused, new = (with_fate(self.memory, fate) for fate in (Fate.REFUSE, Fate.KEEP))
         return [
-            *mismatches(*self._compared(), self.saved.frozen, self.later),
+            *mismatches(*self._compared(), self.later),
             *memory_mismatches(refused, new),
             *self._other_parameters(),
             *self._other_groups(),
@@ -396,7 +388,8 @@ def _moves(scheduler: LRScheduler, key: str, optimizers: list[str]) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    a, b = (each.tolist() if isinstance(each, Tensor) else each for each in (a, b))
+    a = a.tolist() if isinstance(a, Tensor) else a
+    b = b.tolist() if isinstance(b, Tensor) else b
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
         return len(a) == len(b) and all(map(_equal, a, b))
     if isinstance(a, Mapping) and isinstance(b, Mapping):

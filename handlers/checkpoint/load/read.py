@@ -59,7 +59,7 @@ class OwnShard:
 Tensors = Mapping[str, StoredTensor | OwnShard]
 """By name: tensors that are read when they are decoded or loaded."""
 Kept = Mapping[str, Mapping[str, StoredTensor]]
-"""By file and name: the tensors that `ReadOnce` has read already."""
+"""By file and name: the tensors that `VerifyingReader` has read already."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,6 @@ class SavedRun:
     run: Mapping[str, Any]
     is_own: bool = True
     """False if `run` is another rank's, because the checkpoint has none of this rank."""
-    frozen: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """By object: the weights that the checkpoint left out, with their checksums."""
-
     parameters: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     """By optimizer, module and plain name: the index of each parameter in the optimizer's state."""
 
@@ -89,9 +86,9 @@ class SavedRun:
         """
         if not saved.manifest.holds_run:
             raise ValueError("it holds exported weights alone, and no run can resume from them")
-        targets, kept = Targets(objects), kept or {}
+        targets, kept = ScriptTensors(objects), kept or {}
         tensors = {**tensors_by_name(saved, but=kept), **kept}
-        states, frozen, parameters = _objects(saved, targets, tensors)
+        states, parameters = _objects(saved, targets, tensors)
         count = saved.manifest.world_size
         number = _number_of_part(count)
         part, own = read_part(saved, number)
@@ -104,7 +101,7 @@ class SavedRun:
         if count != ranks.world_size() and run["position"] and run["position"]["told"] is not None:
             run["position"]["told_by_ranks"] = [_told_by(saved, each) for each in range(count)]
         buffers = buffers if count == ranks.world_size() else {}
-        return cls(states, run, number == ranks.rank(), frozen, parameters, buffers)
+        return cls(states, run, number == ranks.rank(), parameters, buffers)
 
     @staticmethod
     def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
@@ -123,11 +120,9 @@ def _told_by(saved: Saved, rank: int) -> Any:
         return decode(part["run"]["position"]["told"], tensors)
 
 
-def objects_at(
-    saved: Saved, objects: Mapping[str, Any], kept: Kept
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The states of the objects in a checkpoint, and the checksums of weights that it left out."""
-    return _objects(saved, Targets(objects), {**tensors_by_name(saved, but=kept), **kept})[:2]
+def objects_at(saved: Saved, objects: Mapping[str, Any], kept: Kept) -> dict[str, Any]:
+    """The states of the objects in a checkpoint."""
+    return _objects(saved, ScriptTensors(objects), {**tensors_by_name(saved, but=kept), **kept})[0]
 
 
 def _are_tensors(own: Any) -> bool:
@@ -135,9 +130,9 @@ def _are_tensors(own: Any) -> bool:
 
 
 def _objects(
-    saved: Saved, targets: Targets, stored: Kept
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """By object: its state, the checksums of weights left out, the names of its parameters."""
+    saved: Saved, targets: ScriptTensors, stored: Kept
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """By object: its state, and the names of its parameters."""
     tree = tree_in(saved.path)
     with reading(file=TREE):
         tensors = {file: targets.of(file, each) for file, each in stored.items()}
@@ -148,15 +143,15 @@ def _objects(
                 states[name] = {key: _weight(value, own) for key, value in content.items()}
             else:
                 states[name] = decode(content, own)
-        frozen = {name: each.get("frozen", {}) for name, each in tree["objects"].items()}
-        for what, found in {"a state": states, "checksums": frozen}.items():
-            if odd := [name for name, each in found.items() if not isinstance(each, Mapping)]:
-                raise ValueError(f"has objects without {what}: {odd}")
+        if odd := [name for name, each in states.items() if not isinstance(each, Mapping)]:
+            raise ValueError(f"has objects without a state: {odd}")
+        if any(each.get("frozen") for each in tree["objects"].values()):
+            raise ValueError("lacks frozen weights, which frozen=False left out")
         names = {name: each.get("parameters", {}) for name, each in tree["objects"].items()}
         of_modules = (indices for own in names.values() for indices in own.values())
         if not all(type(index) is int for indices in of_modules for index in indices.values()):
             raise ValueError("has names of parameters without their indices")
-    return states, frozen, names
+    return states, names
 
 
 def _is_plain(content: Any) -> bool:
@@ -190,7 +185,7 @@ def _number_of_part(count: int) -> int:
     return 0
 
 
-class Targets:
+class ScriptTensors:
     """Finds, for a saved tensor, the distributed tensor of the script that has its layout.
 
     The state of an optimizer is found by the place of its parameter. What handlers remember has the
@@ -242,7 +237,7 @@ def _shard(saved: StoredTensor, likes: Sequence[Any]) -> StoredTensor | OwnShard
     return saved if like is None else OwnShard(saved, like)
 
 
-class ReadOnce:
+class VerifyingReader:
     """Verifies checkpoints, and keeps the tensors of the last good one, except modules' weights.
 
     Each tensor gets memory of its own, which an optimizer or a handler takes over. Weights are

@@ -6,54 +6,6 @@ they are on the disk (`team`). Rank 0 gives the directory its name. One process 
 does the same, and sends nothing. Handlers use `Recorder`, which goes through all of it.
 """
 
-from .begin import (
-    OnFailure,
-    check_arguments,
-    refuse_second_resume,
-    refuse_to_forget,
-    refuse_to_mix,
-    refuse_unsaveable,
-    start_over,
-)
-from .gradient_buckets import arrange_buckets, buckets_of, warn_of_buckets
-from .read_back import ReadBack
-from .recorder import CheckpointMemory, Recorder
-from .snapshot import (
-    Snapshot,
-    resume_alone,
-    save_alone,
-    stream_of,
-    streamed,
-    take,
-    take_part,
-    take_run,
-)
-from .team import Buffers, Files, Team, buffers_of_own
+from ....engine.late import late
 
-__all__ = [
-    "Buffers",
-    "CheckpointMemory",
-    "Files",
-    "OnFailure",
-    "ReadBack",
-    "Recorder",
-    "Snapshot",
-    "Team",
-    "arrange_buckets",
-    "buckets_of",
-    "buffers_of_own",
-    "check_arguments",
-    "refuse_second_resume",
-    "refuse_to_forget",
-    "refuse_to_mix",
-    "refuse_unsaveable",
-    "resume_alone",
-    "save_alone",
-    "start_over",
-    "stream_of",
-    "streamed",
-    "take",
-    "take_part",
-    "take_run",
-    "warn_of_buckets",
-]
+__getattr__, __dir__, __all__ = late(__name__)

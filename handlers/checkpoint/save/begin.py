@@ -21,9 +21,7 @@ from ..format import Keep, keep_of
 from ..load import has_groups
 
 if TYPE_CHECKING:
-    from ...cluster.local import Local
-    from ..checkpoint import Checkpoint
-    from ..export import Export
+    from .recorder import SavingHandler
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -31,7 +29,7 @@ OnFailure = Literal["raise", "warn"]
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def check_arguments(handler: Checkpoint | Export | Local, *, is_mirrored: bool = True) -> None:
+def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None:
     """Check where a handler writes, how, and what it keeps; `Mirror` copies no exports.
 
     Raises:

@@ -33,7 +33,6 @@ from ..load import (
     groups_in,
     load_optimizer,
     reshapes,
-    validate_objects,
 )
 from ..weights import hidden
 
@@ -90,9 +89,9 @@ class ReadBack:
             ValueError: At the first save: the script makes an object in another form.
         """
         states = {n: decode(e["content"], tensors.get(e["file"], {})) for n, e in saved.items()}
-        if odd := [*_odd(objects, states), *validate_objects(objects, states)]:
+        if odd := [*_odd(objects, states)]:
             raise ValueError(f"{NO_START}:\n  " + "\n  ".join(odd))
-        if lines := [*self._changed(objects, states, saved)]:
+        if lines := [*self._changed(objects, states)]:
             said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
             if self.form is None:
                 raise ValueError(said)
@@ -106,14 +105,11 @@ class ReadBack:
                     self._copies.pop(name, None)
         restore_generators(rng)
 
-    def _changed(
-        self, objects: Mapping[str, Any], states: Mapping[str, Any], saved: Mapping[str, Any]
-    ) -> Iterator[str]:
+    def _changed(self, objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:
         are_fixed = not any(map(reshapes, objects.values()))
         for name, each in objects.items():
             if are_fixed or isinstance(each, Module):
-                left_out = saved[name].get("frozen", ())
-                yield from form_mismatches(name, self._forms.get(name), states[name], left_out)
+                yield from form_mismatches(name, self._forms.get(name), states[name])
 
 
 def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:

@@ -36,15 +36,15 @@ from ..format import (
     Payload,
     TensorInfo,
     UnreadableError,
+    header_of,
     installed_versions,
-    layout,
     needing_memory,
     rank_file,
     reading,
 )
-from ..load import OF_SCRIPT, SavedRun, has_groups, validate_run
+from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded
-from ..weights import named_parameters_of, parameter_names, weights, with_frozen_apart
+from ..weights import has_groups, named_parameters_of, parameter_names, weights, with_frozen_apart
 from .read_back import ReadBack
 from .team import Buffers
 
@@ -94,9 +94,8 @@ class Part(NamedTuple):
 def take_run(
     objects: Mapping[str, Any],
     part: Part,
-    lies: Layout,
+    layout: Layout,
     lent: Mapping[Module, Mapping[str, Tensor]],
-    left_out: Mapping[str, Mapping[str, int]],
     buffers: Buffers,
     read_back: ReadBack | None = None,
 ) -> Snapshot:
@@ -116,7 +115,7 @@ def take_run(
     mine = part.tensors | encoder.tensors
     tensors = dict[str, Mapping[str, Tensor]]()
     if sharded or is_first:
-        whole = take(objects, lent, left_out)
+        whole = take(objects, lent)
         saved = whole.trees[TREE]["objects"]
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
             raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
@@ -128,35 +127,31 @@ def take_run(
         trees |= whole.trees if is_first else {}
     if sharded:
         tensors |= {MEMORY: part.shared} if part.shared else {}
-        lies.update(tensors, _same_on_all_ranks(objects))
-        mine |= lies.own(tensors)
-        trees |= {PIECES: lies.tree} if is_first else {}
+        layout.update(tensors, _same_on_all_ranks(objects))
+        mine |= layout.own(tensors)
+        trees |= {PIECES: layout.tree} if is_first else {}
         tensors = {}
     else:
         modules = {file: objects[file] for file in tensors if file != TRAIN}
         tensors = with_frozen_apart(modules, tensors)
     if mine:
         tensors[own] = mine
-    said = dumps([sorted(objects), lies.digest if sharded else ""])
+    said = dumps([sorted(objects), layout.digest if sharded else ""])
     digest = int(sha256(said.encode()).hexdigest()[:12], 16)
-    return Snapshot(trees, tensors, lies.infos if sharded else {}, digest)
+    return Snapshot(trees, tensors, layout.infos if sharded else {}, digest)
 
 
 def take_part(state: State[Any, Any]) -> Part:
     """The state of the run on this rank, encoded, with its tensors on the CPU.
 
     Raises:
-        OSError: Memory has run out, or no run could be resumed from this state.
+        OSError: Memory has run out.
         TypeError: A value cannot be saved.
     """
     encoder = Encoder(once=True, of_rank=True)
     with needing_memory("take the state of the run and what its handlers remember"):
         run = state.state_dict()
         tree = encoder.encode(run, f"run.{ranks.rank()}")
-    try:
-        validate_run(run, generators=False)
-    except ValueError as error:
-        raise UnreadableError(f"{UNUSABLE}{error}") from error
     size = sum(each.nbytes for each in encoder.tensors.values())
     with needing_memory(f"copy the tensors of the run's state, {size:,} bytes"):
         own = {name: tensor.cpu() for name, tensor in encoder.tensors.items()}
@@ -166,12 +161,10 @@ def take_part(state: State[Any, Any]) -> Part:
 def take(
     objects: Mapping[str, Any],
     lent: Mapping[Module, Mapping[str, Tensor]] | None = None,
-    left_out: Mapping[str, Mapping[str, int]] | None = None,
 ) -> Snapshot:
     """The snapshot of these objects alone, without a run.
 
-    A module that holds another module's weights for a while is saved with its own, from `lent`. Of
-    the weights `left_out`, by object, the snapshot holds the given checksums alone.
+    A module that holds another module's weights for a while is saved with its own, from `lent`.
 
     Raises:
         OSError: Memory has run out.
@@ -179,7 +172,6 @@ def take(
     """
     files, saved = dict[str, Encoder](), dict[str, Any]()
     for name, each in objects.items():
-        out = (left_out or {}).get(name, {})
         is_file = isinstance(each, Module) and is_file_name(name)
         file = name if is_file else TRAIN
         # An error names the object by the file's name, or else by the path in the file.
@@ -189,11 +181,8 @@ def take(
                 content = encoder.encode(_state_of(each), name, OF_OPTIMIZERS)
             else:
                 own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
-                own = {key: own[key] for key in own if key not in out} if out else own
                 content = encoder.encode(own, "" if is_file else name)
         saved[name] = {"file": file, "content": content}
-        if out:
-            saved[name]["frozen"] = dict(out)
         if isinstance(each, Optimizer):
             saved[name]["parameters"] = parameter_names(each, objects)
     tensors = {file: encoder.tensors for file, encoder in files.items()}
@@ -345,7 +334,7 @@ def streamed(snapshot: Snapshot) -> dict[str, Payload]:
 
 def stream_of(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:
     """A file of these tensors, whose whole values are in `values` if they are sharded."""
-    header, places = layout(tensors)
+    header, places = header_of(tensors)
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)
@@ -367,7 +356,7 @@ class FileBuffer:
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._form = _form(tensors)
-        header, places = layout(tensors)
+        header, places = header_of(tensors)
         size = len(header) + sum(tensor.nbytes for tensor in tensors.values())
         memory = _memory(size, pinned=any(tensor.is_cuda for tensor in tensors.values()))
         memory[: len(header)] = torch.frombuffer(bytearray(header), dtype=torch.uint8)

@@ -13,6 +13,7 @@ import socket
 import time
 from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -68,12 +69,12 @@ class Team:
         self._given_up: float | None = None
         """When the run ended with an error; other ranks may be gone since then."""
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many ranks write a part of each checkpoint."""
         return 1 if self._is_alone else ranks.world_size()
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """The number of this rank among them."""
         return 0 if self._is_alone else ranks.rank()
@@ -87,9 +88,12 @@ class Team:
         """What one rank raises inside is raised on all."""
         return ranks.on_all_ranks(task) if self.size > 1 else nullcontext()
 
-    def of_first(self, number: int) -> int:
-        """Rank 0's number, on every rank."""
-        return int(ranks.agreed(number)) if self.size > 1 else number
+    def of_first(self, number: int | None) -> int | None:
+        """Rank 0's number, which is not negative, or its None, on every rank."""
+        if self.size == 1:
+            return number
+        told = int(ranks.agreed(-1 if number is None else number))
+        return None if told < 0 else told
 
     def meet(self) -> None:
         """Check that all ranks see the directory of rank 0: else it would lack the parts of some.
@@ -122,7 +126,7 @@ class Team:
                 f"rank {listed} (first on {other}, in {theirs}) does not see what rank 0 writes on "
                 f"{host} in {place}: several ranks write one checkpoint together, so they need one "
                 "directory. Name a folder that all hosts share, by the same absolute path on each; "
-                "if there is none, Checkpoint(local=True) writes to a disk of each host"
+                "if there is none, LocalCheckpoint(...) writes to a disk of each host"
             )
 
     def temporary(self, iteration: int) -> Path:
@@ -141,7 +145,7 @@ class Team:
         numbers = [int(files is None), sum(each.size for each in own.values()), len(own)]
         if self.size > 1:
             numbers = ranks.decided(numbers, lambda rows: rows.sum(0))
-        self._chunk = least_chunk(*numbers[1:])
+            self._chunk = least_chunk(*numbers[1:])
         return not numbers[0]
 
     def report(

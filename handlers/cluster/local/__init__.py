@@ -2,20 +2,11 @@
 
 The ranks that see one directory are a host. Each host has the files of its own ranks and a copy of
 those of the host before it (`hosts`), and a manifest of all files. A start takes the newest one of
-which every file is on some host: it puts that into the directory that all hosts share (`whole`), or
-if there is no such directory, into that of each host (`spread`), and resumes it from there.
+which every file is somewhere (`bring`).
 """
 
+from .bring import ObjectStore
 from .hosts import Hosts
-from .local import Local, LocalRecorder
-from .spread import ObjectStore
-from .whole import bring_newest, refuse_other_run
+from .local import Local, LocalCheckpoint
 
-__all__ = [
-    "Hosts",
-    "Local",
-    "LocalRecorder",
-    "ObjectStore",
-    "bring_newest",
-    "refuse_other_run",
-]
+__all__ = ["Hosts", "Local", "LocalCheckpoint", "ObjectStore"]

@@ -1,37 +1,34 @@
-"""The hosts of a run: which ranks share a disk, and the copies that they send to one another."""
+"""The hosts of a run: which ranks share a disk, and the copies that they get from one another."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
-from collections.abc import Callable, Collection, Generator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Collection, Mapping
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import partial
-from io import BufferedReader
+from ipaddress import ip_address
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
-from zlib import crc32
+from socket import gethostname
+from typing import Any
 
 from ....engine import ranks
-from ...checkpoint.directory import checksums_of
+from ...checkpoint.directory import has_checksums
 from ...checkpoint.format import PLAIN_NAME, Checksums, Manifest
 from ...checkpoint.save import Files, Team
-from ...files import beside, created, make_directory, regular, remove_path, synchronise, tree_of
-
-if TYPE_CHECKING:
-    from .logs import SentLogs
+from ...files import beside, created, make_directory, remove_path, synchronise, tree_of
+from ..transfer import Key, Parts, Shelf, own_address, received_from, received_into
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-PIECE = 4 * 2**20
-"""The bytes that are sent at once."""
-LARGEST = 2**26
-"""The most bytes that tell which files follow."""
-FAILED = -1
-"""The size that a rank sends if it could not write its files."""
+SUMS = "checksums"
+"""What says which files a rank has written, besides these."""
+SERVED = 2
+"""How often a rank asks another one for a save: for the checksums, and for the files."""
+GRACE = 4.0
+"""Seconds that a run which ends with an error waits for another host."""
 
 
 class Hosts(Team):
@@ -45,16 +42,24 @@ class Hosts(Team):
         """The first rank of each host."""
         self.members: list[int] = [0]
         """The ranks of this host."""
-        self.logs: SentLogs | None = None
-        """The logs, of which the next host has copies too if no directory is shared."""
         self._first_here = 0
-        self._to: int | None = None
+        self._shelf: Shelf | None = None
+        self._places: list[str] = []
+        """Where each rank offers its files."""
         self._from: list[int] = []
+        """The ranks of the host before, whose files this rank copies."""
+        self._offered: Key | None = None
+        """This rank's files of the last save, unless it could not write them."""
 
     @property
     def is_first_here(self) -> bool:
         """True for the first rank of a host."""
         return self.rank == self._first_here
+
+    @property
+    def number(self) -> int:
+        """The number of this host."""
+        return self.firsts.index(self._first_here)
 
     def meet(self) -> None:
         """Find out which ranks see the same directory: these are a host.
@@ -82,44 +87,101 @@ class Hosts(Team):
         self.firsts = sorted({*first_of})
         self.members = [rank for rank, first in enumerate(first_of) if first == own]
         if self._copies and len(self.firsts) > 1:
-            ranks.side_group()
-            self._pair(first_of)
+            self._open_shelf(first_of)
 
-    def _pair(self, first_of: list[int]) -> None:
-        """Each rank sends to one of the next host."""
+    def _open_shelf(self, first_of: list[int]) -> None:
+        """Offer files to the other hosts; each rank's files are for one rank of the next host."""
+        address = _address()
+        with self.all(f"offer its files at {address}"):
+            if self._shelf is None:
+                self._shelf = Shelf(address, self._timeout)
+            place = self._shelf.place
+        self._places = ranks.gathered(place)
         members = {first: [n for n, f in enumerate(first_of) if f == first] for first in first_of}
         to = dict[int, int]()
         for at, first in enumerate(self.firsts):
             others = members[self.firsts[(at + 1) % len(self.firsts)]]
             to |= {rank: others[n % len(others)] for n, rank in enumerate(members[first])}
-        self._to = to[self.rank]
         self._from = [rank for rank in to if to[rank] == self.rank]
+
+    @property
+    def _timeout(self) -> float:
+        return float(ranks.default_store().timeout.total_seconds())
+
+    def close(self) -> None:
+        """Offer nothing any more, once the next host has copied the last save."""
+        if self._shelf is not None:
+            if self._offered:  # after an error, ranks do not wait for one another
+                self._shelf.await_served(self._offered, SERVED, GRACE)
+            self._shelf.close()
+            self._shelf = None
 
     def report(
         self, temporary: Path, written: Files | None, failure: BaseException | None
     ) -> Files | None:
-        """Send a copy to the next host before it counts; then tell rank 0.
+        """Copy the files of the host before, so that they count; then tell rank 0.
 
         Returns:
             The files of all ranks on rank 0; none on the first rank of other hosts, which have to
             `hear` of them; None on other ranks.
         """
-        if self._to is not None:
+        if self._shelf is not None:
+            self._offered = None if written is None else _key(temporary)
+            self._shelf.offer(_key(temporary), partial(_written, temporary, written))
             try:
-                self._exchange(temporary, written, self._to)
+                for source in self._from:
+                    self.receive(temporary, source)
+                synchronise(temporary)
             except Exception as error:
-                failure = failure or error
+                failure = failure or OSError(f"rank {self.rank} has no copy: {error}")
         if failure is not None:
             written = None
         try:
             found = super().report(temporary, written, failure)
         except BaseException:
-            if self.logs is not None:
-                self.logs.forget()  # the next host may lack a part
             if self.rank == 0:
                 self.tell(temporary, None, is_copied=False)
             raise
         return {} if found is None and self.is_first_here else found
+
+    def offer(self, folder: Path, files: Mapping[str, Path]) -> None:
+        """Let other hosts copy files to folders of this name."""
+        if self._shelf is not None:
+            self._shelf.offer(_key(folder), lambda: files)
+
+    def receive(self, folder: Path, source: int, files: Files | None = None) -> None:
+        """Copy files from a rank of another host, and compare their checksums on this disk.
+
+        Args:
+            folder: Where to; the other rank has a folder of this name.
+            source: The rank.
+            files: Which files; None for all that it has written, by what it says of them.
+
+        Raises:
+            OSError: The other rank has not written them, or is gone, or this disk is full.
+            ValueError: The files are damaged.
+        """
+        place, key = self._places[source], _key(folder)
+        if files is None:
+            said = tree_of(bytes(received_from(place, key, self._timeout, [SUMS])[SUMS]))
+            files = {str(name): Checksums(**each) for name, each in said.items()}
+        if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
+            raise ValueError(f"another rank sends files {odd}")
+        folder.mkdir(exist_ok=True)
+        received_into(folder, place, key, self._timeout, files)
+        for name, sums in files.items():
+            if not has_checksums(folder / name, sums):
+                raise ValueError(f"{name} of rank {source} was damaged on its way to {folder}")
+
+    def all_say(self, temporary: Path, is_so: bool) -> bool:
+        """On rank 0: True if the first ranks of all hosts say so; the others call this, too."""
+        box = f"{temporary.name}/said"
+        if self.rank > 0:
+            ranks.leave(box, str(int(is_so)))
+            return False
+        others = len(self.firsts) - 1
+        said = ranks.collected(box, others, self._is_over) if others else []
+        return is_so and said == ["1"] * others
 
     def tell(self, temporary: Path, manifest: Manifest | None, *, is_copied: bool) -> None:
         """On rank 0: give the manifest to the first rank of each other host; None if it failed."""
@@ -147,136 +209,32 @@ class Hosts(Team):
         for each in condemned:
             remove_path(each)
 
-    def _exchange(self, temporary: Path, written: Files | None, to: int) -> None:
-        """Send this rank's files while others' are received."""
-        tag = crc32(temporary.name.encode()) >> 1  # what a failed save left behind is never read
-        with ThreadPoolExecutor(1, "camshaft-copies") as pool:
-            sent = pool.submit(self._send, temporary, written, to, tag)
-            failures = []
-            for source in self._from:
-                receive: list[Callable[[int, int], None]] = [partial(receive_files, temporary)]
-                if self.logs is not None and source == 0:
-                    receive.insert(0, self.logs.receive)
-                for each in receive:
-                    try:
-                        each(source, tag)
-                    except (OSError, ValueError) as error:
-                        failures.append(error)
-            sent.result()
-        if failures:
-            raise OSError(f"rank {self.rank} has no copy: {failures[0]}")
-        synchronise(temporary)
 
-    def _send(self, temporary: Path, written: Files | None, to: int, tag: int) -> None:
-        if self.logs is not None and self.rank == 0:
-            self.logs.send(to, tag)
-        send_files(temporary, written, to, tag)
+def _key(folder: Path) -> Key:
+    return "files", folder.name  # the name is random, and the ranks of this run alone know it
 
 
-def send_text(text: str, to: int, tag: int) -> None:
-    """Send a text, and before it its size."""
-    content = bytearray(text.encode())
-    ranks.send_beside(bytearray(len(content).to_bytes(8, "big", signed=True)), to, tag)
-    ranks.send_beside(content, to, tag)
-
-
-def receive_text(source: int, tag: int) -> bytes:
-    """Receive a text.
+def _written(folder: Path, files: Files | None) -> Parts:
+    """What this rank has written, for the next host.
 
     Raises:
-        OSError: The other rank could not write what it was to tell of.
+        OSError: It could not write its files; the other one sees the connection close.
     """
-    announced = bytearray(8)
-    ranks.receive_beside(announced, source, tag)
-    size = int.from_bytes(announced, "big", signed=True)
-    if not 0 < size <= LARGEST:
-        raise OSError(f"rank {source} could not write its files")
-    text = bytearray(size)
-    ranks.receive_beside(text, source, tag)
-    return bytes(text)
-
-
-def send_bytes(file: BufferedReader, begin: int, end: int, to: int, tag: int) -> None:
-    """Send the bytes of a file from one place to another; zeros if it ends before."""
-    file.seek(begin)
-    for place in range(begin, end, PIECE):
-        piece = bytearray(min(PIECE, end - place))
-        file.readinto(piece)
-        ranks.send_beside(piece, to, tag)
-
-
-def receive_bytes(
-    opening: AbstractContextManager[IO[bytes]], size: int, source: int, tag: int
-) -> Exception | None:
-    """Write bytes that arrive to a file; return an error of the disk.
-
-    After such an error the rest is received and dropped: the sender must not wait.
-
-    Raises:
-        ConnectionError: The other rank is gone, or does not send in time.
-    """
-    pieces = _pieces(size, source, tag)
-    failure: Exception | None = None
-    try:
-        with opening as file:
-            file.writelines(pieces)
-    except ConnectionError:
-        raise
-    except (OSError, ValueError) as error:
-        failure = error
-    for _ in pieces:
-        pass
-    return failure
-
-
-def _pieces(size: int, source: int, tag: int) -> Generator[bytearray, None, None]:
-    for place in range(0, size, PIECE):
-        piece = bytearray(min(PIECE, size - place))
-        ranks.receive_beside(piece, source, tag)
-        yield piece
-
-
-def send_files(folder: Path, files: Files | None, to: int, tag: int) -> None:
-    """Send files to a rank of another host; None if there are none because of a failure."""
     if files is None:
-        ranks.send_beside(bytearray(FAILED.to_bytes(8, "big", signed=True)), to, tag)
-        return
-    send_text(json.dumps({name: asdict(each) for name, each in files.items()}), to, tag)
-    for name, sums in files.items():
-        with regular(folder / name) as file:
-            send_bytes(file, 0, sums.size, to, tag)  # fewer bytes do not have the checksum
+        raise OSError(f"{folder} could not be written")
+    said: Mapping[str, Any] = {name: asdict(each) for name, each in files.items()}
+    return {SUMS: json.dumps(said).encode(), **{name: folder / name for name in files}}
 
 
-def receive_files(folder: Path, source: int, tag: int) -> None:
-    """Receive a rank's files, and compare their checksums on the disk.
+def _address() -> str:
+    """Where other hosts reach this one: at first, where it reaches the store of the process group.
 
-    Raises:
-        OSError: The files were not sent, or cannot be written.
-        ValueError: The files are damaged.
+    The host of the store may reach that without leaving itself; then it takes the address from
+    which it reaches another host.
     """
-    text = receive_text(source, tag)
-    files = {str(name): Checksums(**each) for name, each in tree_of(text).items()}
-    failure: Exception | None = None
-    for name, sums in files.items():
-        opening = _created(folder, name)
-        failure = receive_bytes(opening, sums.size, source, tag) or failure
-    if failure is not None:
-        raise failure
-    _compare(folder, files, source)
-
-
-@contextmanager
-def _created(folder: Path, name: str) -> Generator[IO[bytes], None, None]:
-    """A new file in a folder, which is on the disk afterwards."""
-    if not PLAIN_NAME.fullmatch(name):
-        raise ValueError(f"another rank sends a file {name!r}")
-    folder.mkdir(exist_ok=True)
-    with created(folder / name) as file:
-        yield file
-    synchronise(folder / name)
-
-
-def _compare(folder: Path, files: Mapping[str, Any], source: int) -> None:
-    for name, sums in files.items():
-        if checksums_of(folder / name) != sums:
-            raise ValueError(f"{name} of rank {source} was damaged on its way to {folder}")
+    store = ranks.default_store()
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    own = own_address(getattr(store, "host", gethostname()), 1)
+    others = [each for each in ranks.gathered(own) if not ip_address(each).is_loopback]
+    return own_address(others[0], 1) if others and ip_address(own).is_loopback else own

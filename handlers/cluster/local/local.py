@@ -1,36 +1,40 @@
-"""Where and when a run is saved to the disk of each host, and what writes it there."""
+"""Saves to the disks of hosts: beside a directory that they share, or where they share none."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from uuid import uuid4
 
-from ....engine import EventEnum, Events, State, Trigger, ranks
-from ...checkpoint.directory import Saved, commit, note_latest
-from ...checkpoint.format import Checksums, Keep, Manifest, latest
-from ...checkpoint.save import OnFailure, Recorder, check_arguments
+from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ...checkpoint import Checkpoint
+from ...checkpoint.directory import Saved, Verify, commit, note_latest, scan
+from ...checkpoint.format import Keep, latest
+from ...checkpoint.save import (
+    Again,
+    Depot,
+    Draft,
+    Files,
+    OnFailure,
+    Recorder,
+    check_arguments,
+)
+from .bring import ObjectStore, bring_newest, bring_to_each_host, held_in, refuse_other_run
 from .hosts import Hosts
-from .logs import FoundLog, SentLogs, bring_logs
-from .spread import ObjectStore, bring_to_each_host
-from .whole import held_in
-
-if TYPE_CHECKING:
-    from ...checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
     """Save the run to a disk of each host too: often and cheap, for a start after a failure.
 
-    Each host writes the files of its own ranks, and sends a copy to the next host, beside the
-    training. A save counts when all hosts have all of it, so one lost host loses nothing. A start
-    with `Checkpoint(..., resume=True)` takes the newest checkpoint of which each file is on some
-    host, unless the shared directory has a later one. It puts the files together in the shared
-    directory, which then has an ordinary checkpoint: any number of ranks can resume from it.
+    It is added before the `Checkpoint` of the run, which writes to a directory that all hosts
+    share. Each host writes the files of its own ranks, and sends a copy to the next host, beside
+    the training. A save counts when all hosts have all of it, so one lost host loses nothing. A
+    start with `Checkpoint(..., resume=True)` takes the newest checkpoint of which each file is on
+    some host, unless the shared directory has a later one. It puts the files together in the
+    shared directory, which then has an ordinary checkpoint: any number of ranks can resume from it.
 
     The last two checkpoints are kept, until the run is started again.
 
@@ -76,132 +80,262 @@ class Local:
         """A save that fails is left out, since the shared directory has the others."""
         return "warn"
 
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Bring the newest checkpoint before `Checkpoint` looks, and save by the trigger."""
+        engine.on(Events.LOADING)(self.begin)
+        engine.on(self.when, stage=Stage.REPORT)(self.ask)
+        engine.on(Events.SAVING, stage=Stage.REPORT)(self.save)
+        engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
+
+    def begin(self, state: State[Any, Any]) -> None:
+        """Bring the newest checkpoint of the hosts' disks, and give the run its name.
+
+        Raises:
+            FileExistsError: A new run, and the disks hold checkpoints of an earlier one.
+            ValueError: No `Checkpoint` follows, or it writes to the same directory.
+        """
+        saves = self._checkpoint(state)
+        shared, own = saves.recorder(state).depot, self._depot(state)
+        shared.open()
+        own.open()
+        begins = state.is_new and not saves.start_over
+        if begins and not saves.resume:
+            own.refuse_earlier_run()
+        run, starts = bring_newest(
+            *(shared.directory, own.directory, own.hosts, saves.keep),
+            is_wanted=begins and saves.resume in (True, "latest"),
+        )
+        if saves.start_over or not run:
+            run = ranks.from_first(uuid4().hex)
+        shared.lineage = own.lineage = run, starts + 1
+
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
         state.save(repr(Trigger.of(self.when)), by=self)
 
+    def save(self, state: State[Any, Any]) -> None:
+        """Copy the run if a save was asked for; the copy is written in the background."""
+        recorder = self._recorder(state)
+        if reasons := recorder.prepare(state):
+            self._checkpoint(state).record(state, recorder, reasons)
 
-class LocalRecorder(Recorder):
-    """Writes the checkpoints of all hosts: each commits its own, with the manifest of rank 0."""
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, and release the directory."""
+        self._recorder(state).close(state)
 
-    _team: Hosts
+    def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
+        """The handler whose saves these are: the one that resumes, or else the first."""
+        handlers = [*state.engine.handlers.values()]
+        after = handlers[handlers.index(self) :]
+        found = [each for each in after if isinstance(each, Checkpoint)]
+        found = [each for each in found if each.resume] or found
+        if not found or isinstance(found[0], LocalCheckpoint):
+            raise ValueError(
+                f"Local({str(self.directory)!r}): needs a Checkpoint after it, in a directory that "
+                "all hosts share: engine.add(Local(...), Checkpoint(...)); if they share none, "
+                "LocalCheckpoint(...) alone"
+            )
+        if Path(found[0].directory).resolve() == Path(self.directory).resolve():
+            raise ValueError(
+                f"Local({str(self.directory)!r}) and its Checkpoint name one directory: Local "
+                "needs another one, on a disk of each host; or LocalCheckpoint(...) alone if the "
+                "hosts share none"
+            )
+        return found[0]
 
-    def __init__(self, handler: Local | Checkpoint, *, background: bool) -> None:
-        """Write nothing yet."""
-        super().__init__(handler, background=background)
-        self._takes_all = not isinstance(handler, Local)
-        self.store: ObjectStore | None = None
-        """Where the hosts copy checkpoints to, each its own files."""
-        self._number: int | None = None
-        """That of the last save, at first the largest that any host has; None for a `Local`."""
-        self.brought: Saved | None = None
-        """The checkpoint that the run resumes from, whole on each host."""
+    def _recorder(self, state: State[Any, Any]) -> Recorder:
+        def make() -> Recorder:
+            background = self._checkpoint(state).background
+            return Recorder(self, LocalDepot(self.directory, self.copies), background=background)
 
-    def open(self) -> None:
-        """Find the hosts; the first rank of each locks its directory."""
-        if self._is_open:
-            return
-        self._team.meet()
-        with ranks.on_all_ranks(f"write to {self.directory}"):
-            if self._team.is_first_here:
-                self._lock.acquire()
-            self._is_open = True
+        return state.recall(self, make, saved=False)
 
-    @property
-    def keep(self) -> Keep:
-        """At least two: while one appears on the hosts one by one, all have the one before."""
-        return self.handler.keep | latest(2)
+    def _depot(self, state: State[Any, Any]) -> LocalDepot:
+        return _local(self._recorder(state).depot)
 
-    def begin(self, *, is_wanted: bool, is_anew: bool) -> None:
-        """Bring the newest checkpoint to each host and the logs to rank 0; name the run."""
-        run, starts, self._number, self.brought = bring_to_each_host(
-            self.directory, self._team, self.store, is_wanted=is_wanted
-        )
-        if self.brought is not None:
-            starts = max(starts, self._bring_logs(run))
-        self._name("" if is_anew else run, starts)
 
-    def carry_on(self) -> None:
-        """Go on with a state that is at hand, beside the checkpoints that are there."""
-        with ranks.on_all_ranks(f"read {self.directory}"):
-            own = held_in(self.directory) if self._team.is_first_here else {}
-        found = [each for some in ranks.gathered([*own]) for each in some]
-        self._number = max((each.number for each in found), default=0)
-        newest = max(found, default=None)
-        self._name(newest.run if newest else "", newest.start if newest else 0)
+@dataclass(frozen=True, eq=False)
+class LocalCheckpoint(Checkpoint):
+    """Save the run where the hosts share no directory: a `Checkpoint` on a disk of each host.
 
-    def _name(self, run: str, starts: int) -> None:
-        """Note which run it is, which start of it, and whose logs rank 0 writes."""
-        run = run or str(ranks.from_first(uuid4().hex))
-        self.lineage: tuple[str, int] = (run, starts + 1)
-        self._team.logs = SentLogs(self.directory, run, starts + 1)
-        with ranks.on_all_ranks(f"write to {self.directory}"):
-            if self._team.rank == 0:
-                self._team.logs.mark()
+    Each host writes the files of its own ranks and sends a copy to the next host. At least two
+    checkpoints are kept. A start with `resume=True` gives each host the newest checkpoint of which
+    every file is on some host, or in the store of a `Mirror`. See docs/guides/local-disks.md.
 
-    def _bring_logs(self, run: str) -> int:
-        """Bring the logs to rank 0; the number of the start that wrote the latest."""
-        store, stored = self.store, dict[str, FoundLog]()
-        if store is not None and self._team.rank == 0:
-            start = max((each.start for each in store.manifests()), default=0)
-            stored = {n: FoundLog(start, size, -1) for n, size in store.logs().items()}
-        start, lacking = bring_logs(self.directory, self._team, run, stored)
-        with ranks.on_all_ranks("download the logs"):
-            if store is not None and self._team.rank == 0 and lacking:
-                store.fetch_logs(lacking)
-        return start
+    Args:
+        directory: A directory on a disk of each host, with the same path everywhere. The ranks
+            that see the same one are a host.
 
-    def goes_on(self) -> Path | None:
-        """The checkpoint that the run resumes from; the hosts copy it to the store."""
-        if self.brought is None:
-            return None
-        with ranks.on_all_ranks(f"go on from {self.brought.path}"):
-            if self._team.is_first_here:
-                self.go_on_from(self.brought.path)
-                if self.store is not None:
-                    self.store.copy(self.brought)
-        return self.brought.path
+    The other arguments are those of `Checkpoint`.
+
+    Raises:
+        ValueError: `resume="best"` or a path: hosts resume from the newest checkpoint alone.
+
+    >>> LocalCheckpoint("/nvme/run", resume=True).directory
+    '/nvme/run'
+    """
+
+    def __post_init__(self, local: object, frozen: bool) -> None:
+        super().__post_init__(local, frozen)
+        if self.resume not in (True, False, None, "latest"):
+            raise ValueError(
+                f"LocalCheckpoint(resume={str(self.resume)!r}): hosts that share no directory "
+                "resume from the newest checkpoint alone, with resume=True; to begin from another "
+                "one, copy it to a directory that all hosts share, or to each host"
+            )
+
+    def copy_to(self, state: State[Any, Any], store: ObjectStore) -> Hosts:
+        """Let the hosts copy their files to a store; return the hosts.
+
+        Raises:
+            ValueError: They copy to another store already.
+        """
+        depot = _local(self.recorder(state).depot)
+        depot.open()
+        if depot.store not in (None, store):
+            raise ValueError(
+                f"LocalCheckpoint({str(self.directory)!r}): needs one Mirror in its engine, and "
+                "there are several"
+            )
+        depot.store = store
+        return depot.hosts
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, let it be copied, and release the directory."""
         try:
             super().close(state)
         finally:
-            is_copied = state.error is None and self._team.is_first_here
-            if is_copied and self.store is not None and self._newest is not None:
-                self.store.copy(self._newest)
+            if state.error is None:
+                _local(self.recorder(state).depot).copy_newest()
 
-    @property
-    def hosts(self) -> Hosts:
-        """The hosts of the ranks."""
-        return self._team
+    def _depot(self) -> Depot:
+        return LocalDepot(self.directory, is_numbered=True)
 
-    def _make_team(self, is_alone: bool) -> Hosts:
-        copies = self.handler.copies if isinstance(self.handler, Local) else 1
-        return Hosts(self.directory, copies=copies)
+    def _find(self, which: str | Path, verify: Verify) -> Path:
+        place = Path(self.directory if which in ("latest", "best") else which)
+        for newest in scan(place)[0][-1:]:
+            if not all((newest.path / name).exists() for name in newest.manifest.files):
+                raise ValueError(
+                    f"checkpoint={str(which)!r}: {newest.path} has the files of this host's ranks "
+                    "alone until the run is started again; name a whole checkpoint, such as one "
+                    "that fetch(url, directory) has downloaded"
+                )
+        return super()._find(which, verify)
 
-    def _commit(self, temporary: Path, files: Mapping[str, Checksums], manifest: Manifest) -> Saved:
-        team, store = self._team, self.store
-        is_copied = team.rank == 0 and store is not None and store.is_free()
+
+class LocalDepot(Depot):
+    """The disks of all hosts: each commits its own files, with the manifest of rank 0."""
+
+    def __init__(
+        self, directory: str | Path, copies: int = 1, *, is_numbered: bool = False
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            directory: A directory on a disk of each host.
+            copies: How many other hosts get a copy.
+            is_numbered: True if numbers go on from the largest on any host, since `keep` goes by
+                them; False if each host counts what it has.
+        """
+        self.hosts: Hosts = Hosts(Path(directory).absolute(), copies=copies)
+        super().__init__(directory, self.hosts)
+        self.store: ObjectStore | None = None
+        """Where the hosts copy checkpoints to, each its own files."""
+        self._is_numbered = is_numbered
+        self._number = 0
+        """The number of the newest checkpoint. Before the first save: the largest on any host."""
+
+    def open(self) -> None:
+        """Find the hosts; the first rank of each locks its directory."""
+        if not self._is_open:
+            self.hosts.meet()
+            self._lock_it(self.hosts.is_first_here)
+
+    def claims(self, keep: Keep) -> Keep:
+        """At least two: while one appears on the hosts one by one, all have the one before."""
+        return keep | latest(2)
+
+    def refuse_earlier_run(self) -> None:
+        """Refuse a new run where a host has checkpoints of an earlier one."""
+        self.open()
+        refuse_other_run(self.directory, self.hosts)
+
+    def begin(self, *, is_anew: bool) -> None:
+        """Name a new run; what an earlier one left on the disks is refused, or moved aside."""
+        if not is_anew:
+            self.refuse_earlier_run()
+        self._bring(is_wanted=False, is_anew=is_anew)
+
+    def find(
+        self, which: bool | str | Path, keep: Keep, alone: Verify
+    ) -> tuple[Saved | None, list[str]]:
+        """Bring the newest checkpoint to each host."""
+        brought = self._bring(is_wanted=True)
+        if brought is None:
+            return None, []
+        with ranks.on_all_ranks(f"go on from {brought.path}"):
+            if self.hosts.is_first_here:
+                self.go_on_from(brought)
+                if self.store is not None:
+                    self.store.upload(brought)
+        return brought, []
+
+    def _bring(self, *, is_wanted: bool, is_anew: bool = False) -> Saved | None:
+        run, starts, self._number, brought = bring_to_each_host(
+            self.directory, self.hosts, self.store, is_wanted=is_wanted
+        )
+        self._name("" if is_anew else run, starts)
+        return brought
+
+    def carry_on(self) -> None:
+        """Go on with a state that is at hand, beside the checkpoints that are there."""
+        with ranks.on_all_ranks(f"read {self.directory}"):
+            own = held_in(self.directory) if self.hosts.is_first_here else {}
+        found = [each for some in ranks.gathered([*own]) for each in some]
+        self._number = max((each.number for each in found), default=0)
+        newest = max(found, default=None)
+        self._name(newest.run if newest else "", newest.start if newest else 0)
+
+    def _name(self, run: str, starts: int) -> None:
+        """Note which run it is, and which start of it."""
+        self.lineage = (run or str(ranks.from_first(uuid4().hex)), starts + 1)
+
+    def close(self) -> None:
+        """Let other runs write there; serve no files any more."""
+        self.hosts.close()
+        super().close()
+
+    def copy_newest(self) -> None:
+        """Let the last checkpoint be copied to the store."""
+        if self.hosts.is_first_here and self.store is not None and self.newest is not None:
+            self.store.upload(self.newest)
+
+    def commit(self, draft: Draft, files: Files, again: Again[Saved]) -> Saved:
+        """Give each host's part its name, when rank 0 has written the manifest."""
+        team, store, manifest = self.hosts, self.store, draft.manifest
+        is_copied = store is not None and team.all_say(draft.path, store.is_free())
         if team.rank > 0:
-            manifest, is_copied = team.hear(temporary)
+            manifest, is_copied = team.hear(draft.path)
             files = manifest.files
         try:
-            if team.rank == 0 and self._number is not None:
+            if team.rank == 0 and self._is_numbered:
                 self._number += 1
                 manifest = replace(manifest, number=self._number)
-            task = partial(commit, self.directory, temporary, files, manifest, self._newest)
-            saved = self._writer.several_times(partial(task, is_whole=len(team.firsts) == 1))
+            task = partial(commit, self.directory, draft.path, files, manifest, self.newest)
+            saved = again(partial(task, is_whole=len(team.firsts) == 1))
         except BaseException:
             if team.rank == 0:
-                team.tell(temporary, None, is_copied=False)
-            elif is_copied and store is not None:
-                store.miss(manifest)
+                team.tell(draft.path, None, is_copied=False)
             raise
         note_latest(saved.path)
         if team.rank == 0:
-            team.tell(temporary, saved.manifest, is_copied=is_copied)
+            team.tell(draft.path, saved.manifest, is_copied=is_copied)
         if is_copied and store is not None:
-            store.copy(saved)
-        self._newest = saved
+            store.upload(saved)
+        self.newest = saved
         return saved
+
+
+def _local(depot: Depot) -> LocalDepot:
+    assert isinstance(depot, LocalDepot)
+    return depot

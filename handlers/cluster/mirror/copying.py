@@ -18,18 +18,18 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from ...checkpoint import BrokenCheckpoint, Manifest, is_log
-from .copies import Copies
+from ...checkpoint import BrokenCheckpoint, Manifest
 from .fetching import (
     StoreError,
     again,
-    fetch_files,
+    fetch_file,
     fetch_logs,
     join,
     refuse_broken,
     take_over,
 )
-from .hosts import Host, HostUploader
+from .listing import StoreListing
+from .parts import Host
 from .store import Store, shown
 from .uploader import Uploader
 
@@ -56,10 +56,10 @@ def main() -> None:
         found: dict[str, Any] = {}
         if settings["fresh"] and settings["hosts"] is None:
             fetch_newer(store, settings)
-        elif settings["fresh"] and 0 in settings["hosts"]["here"]:
+        elif settings["fresh"] and settings["hosts"]["number"] == 0:
             found = look_for(store, settings)
         tell(ready=True, **found)
-        Copying(store, settings).run()
+        CopyLoop(store, settings).run()
     except BaseException as error:
         tell(**said_of(error, store))
     os._exit(0)  # threads of the store's library are not waited for
@@ -88,53 +88,57 @@ def fetch_newer(store: Store, settings: dict[str, Any]) -> None:
     Raises:
         FileExistsError: The run is a new one, and the store holds another.
     """
-    copies = copies_in(store, settings)
+    listing = listing_of(store, settings)
     is_new = not settings["resume"]
-    take_over(store, Path(settings["directory"]), settings["logs"], copies, is_new=is_new)
+    take_over(store, Path(settings["directory"]), settings["logs"], listing, is_new=is_new)
 
 
 def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
-    """The manifests and logs in the store, for hosts that share no directory.
+    """The manifests in the store, for hosts that share no directory; the logs come to the first.
 
     Raises:
         FileExistsError: The run is a new one, and the store holds another.
         ValueError: The store holds checkpoints, and all are broken.
     """
-    copies = copies_in(store, settings)
+    listing = listing_of(store, settings)
     directory, is_new = Path(settings["directory"]), not settings["resume"]
-    run = join(store, directory, copies, is_new=is_new, is_named=False)
+    run = join(store, directory, listing, is_new=is_new, needs_run_file=False)
     if not is_new:
-        refuse_broken(store, directory, copies)
-    logs = {n: size for n, size in copies.sizes.items() if is_log(n, settings["logs"])}
-    found = [each.to_json() for _, each in copies.in_order()]
-    return {"found": found, "logs": logs, "run": run}
+        refuse_broken(listing, directory)
+        if listing.manifests:
+            fetch_logs(listing, directory, settings["logs"])
+    found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
+    return {"found": found, "run": run}
 
 
-def copies_in(store: Store, settings: dict[str, Any]) -> Copies:
+def listing_of(store: Store, settings: dict[str, Any]) -> StoreListing:
     """What the store holds.
 
     Raises:
         FileExistsError: The run is a new one, and the store holds another.
     """
     tell(asking=True)
-    copies = again(store, Copies)
+    listing = again(store, StoreListing)
     tell(answered=True)
-    if copies.is_used and not settings["resume"]:
+    if listing.is_used and not settings["resume"]:
         raise FileExistsError(
             f"{store.url} holds checkpoints of an earlier run; pass resume=True to Checkpoint "
             "to go on with it, or choose another address for a new run"
         )
-    return copies
+    return listing
 
 
-class Copying:
+class CopyLoop:
     """Copies one run's directory to a store."""
 
     def __init__(self, store: Store, settings: dict[str, Any]) -> None:
         self._store, self._interval = store, settings["interval"]
+        self._listing: StoreListing | None = None
+        """What the store held at the start, for a run that fetches files from there."""
+        host = settings["hosts"] and Host(**settings["hosts"])
+        outbox = settings["outbox"] and Path(settings["outbox"])
         where = store, Path(settings["directory"]), settings["logs"]
-        hosts = settings["hosts"]
-        self._uploader = HostUploader.of(*where, Host(**hosts)) if hosts else Uploader(*where)
+        self._uploader = Uploader(*where, host, outbox)
         self._go, self._finish = Event(), Event()
         self._failures = int(settings["failing"])
 
@@ -151,7 +155,7 @@ class Copying:
         """Read the training's messages; end when the training ends."""
         for line in sys.stdin:
             if line.startswith("{"):
-                self._obey(json.loads(line))
+                self._fetch(json.loads(line))
                 continue
             self._go.set()
             if line.strip() == "finish":
@@ -160,18 +164,13 @@ class Copying:
                     tell(behind=self._uploader.behind())
         os._exit(1)
 
-    def _obey(self, order: dict[str, Any]) -> None:
-        """Copy a checkpoint, or fetch files of one before the run begins."""
-        if "copy" in order and isinstance(self._uploader, HostUploader):
-            self._uploader.order(order["copy"], order["manifest"])
-            return
-        folder = Path(order["fetch"])
+    def _fetch(self, order: dict[str, Any]) -> None:
+        """Fetch a file of a checkpoint before the run begins."""
         try:
-            if "manifest" in order:
-                manifest = Manifest.of_json(order["manifest"])
-                fetch_files(self._store, manifest, order["names"], folder)
-            else:
-                fetch_logs(self._store, folder, order["names"])
+            if self._listing is None:
+                self._listing = again(self._store, StoreListing)
+            manifest = Manifest.of_json(order["manifest"])
+            fetch_file(self._listing, manifest, order["name"], Path(order["fetch"]))
             tell(fetched=True)
         except Exception as error:
             tell(fetched=False, **said_of(error, self._store))
@@ -195,7 +194,7 @@ class Copying:
             if self._failures:
                 logger.warning("%s takes copies again", store.url)
             self._failures = 0
-        tell(behind=self._uploader.behind(), finished=self._uploader.finished)
+        tell(behind=self._uploader.behind())
         if not more:
             self._wait()
         return not more and not self._failures

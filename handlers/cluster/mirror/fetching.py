@@ -6,7 +6,7 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -38,7 +38,7 @@ from ...files import (
     size_of,
     synchronise,
 )
-from .copies import RUN, Copies, store_place_of
+from .listing import RUN, StoreListing, store_name_of
 from .store import ODD, SMALL, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -93,46 +93,46 @@ def fetch(
     drawn = random.getstate()  # the libraries of stores draw from Python's generator
     try:
         store = Store(str(url), options or {})
-        copies = again(store, Copies)
-        if not copies.is_used:
-            _tell_of_halves(store, copies.unfinished)
+        listing = again(store, StoreListing)
+        if not listing.is_used:
+            _tell_of_halves(store, listing.unfinished)
             return None
-        return take_over(store, Path(directory).absolute(), list(logs), copies)
+        return take_over(store, Path(directory).absolute(), list(logs), listing)
     finally:
         random.setstate(drawn)
 
 
 def take_over(
-    store: Store, directory: Path, logs: list[str], copies: Copies, *, is_new: bool = False
+    store: Store, directory: Path, logs: list[str], listing: StoreListing, *, is_new: bool = False
 ) -> Path | None:
     """Give a directory the store's newest good checkpoint, if that is newer."""
     make_directory(directory)
     with locked(directory):
-        join(store, directory, copies, is_new=is_new)
-        return _fetch_newest(store, directory, logs, copies)
+        join(store, directory, listing, is_new=is_new)
+        return _fetch_newest(store, directory, logs, listing)
 
 
 def join(
     store: Store,
     directory: Path,
-    copies: Copies,
+    listing: StoreListing,
     *,
     is_new: bool = False,
-    is_named: bool = True,
+    needs_run_file: bool = True,
 ) -> str:
     """Check that the directory and the store hold the same run; note and return the run's name.
 
     If the store has no checkpoints, that is the directory's run, or a new one. A directory whose
-    run is not noted holds another one, unless `is_named` is false: of hosts that share none, only
+    run is not noted holds another one, unless it needs no such file: of hosts that share none, only
     the first one notes it, and which one that is may change.
 
     Raises:
         FileExistsError: The directory and the store hold different runs.
     """
     here = _run_at(directory)
-    if copies.is_used:
+    if listing.is_used:
         run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
-        if here != run and (here or is_named) and checkpoints(directory):
+        if here != run and (here or needs_run_file) and checkpoints(directory):
             raise FileExistsError(
                 f"{store.url} holds the checkpoints of another run than {directory}; give this run "
                 "an address of its own"
@@ -167,29 +167,28 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
     raise AssertionError
 
 
-def _fetch_newest(store: Store, directory: Path, logs: list[str], copies: Copies) -> Path | None:
+def _fetch_newest(
+    store: Store, directory: Path, logs: list[str], listing: StoreListing
+) -> Path | None:
     whole, _ = scan(directory)
     here = [each.manifest for each in whole if problem_of(each, thoroughly=False) is None]
     newest = max((each.number for each in here), default=-1)
-    broken, found = dict(copies.broken), None
+    broken, found = dict(listing.broken), None
     reached = max((each.iteration for each in here), default=-1)
-    for place, manifest in reversed(copies.in_order()):
+    for name, manifest in reversed(listing.in_order()):
         if manifest.number <= newest:
             break
         try:
-            wanted = _logs_to_fetch(directory, logs, copies.sizes)
+            wanted = _logs_to_fetch(directory, logs, listing.sizes)
             need_space(directory, manifest.size + sum(wanted.values()))
             _get_logs(store, directory, wanted)
-            found, reached = _receive(store, place, manifest, directory), manifest.iteration
+            found, reached = _receive(listing, name, manifest, directory), manifest.iteration
             break
         except BrokenCheckpoint as error:
-            broken[place] = error.reason
+            broken[name] = error.reason
     if not here and found is None:
         _refuse(store, broken)
-    for place, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
-        if _iteration(place) >= reached:
-            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
-    _tell_of_halves(store, [each for each in copies.unfinished if _iteration(each) > reached])
+    _warn_of_broken(listing, broken, reached)
     return found
 
 
@@ -204,45 +203,48 @@ def _refuse(store: Store, broken: Mapping[str, str]) -> None:
         )
 
 
-def refuse_broken(store: Store, directory: Path, copies: Copies) -> None:
+def refuse_broken(listing: StoreListing, directory: Path) -> None:
     """Warn of broken and unfinished copies.
 
     Raises:
         ValueError: All are broken, and the directory holds no checkpoint.
     """
-    if not copies and not checkpoints(directory):
-        _refuse(store, copies.broken)
-    for place, reason in sorted(copies.broken.items(), reverse=True)[:SHOWN]:
-        logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, place, reason)
-    _tell_of_halves(store, copies.unfinished)
+    if not listing.manifests and not checkpoints(directory):
+        _refuse(listing.store, listing.broken)
+    reached = max((each.iteration for each in listing.values()), default=-1)
+    _warn_of_broken(listing, listing.broken, reached)
 
 
-def fetch_logs(store: Store, directory: Path, names: Sequence[str]) -> None:
-    """Download logs, in the place of those that are there.
+def _warn_of_broken(listing: StoreListing, broken: Mapping[str, str], reached: int) -> None:
+    store = listing.store
+    for name, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
+        if _iteration(name) >= reached:
+            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, name, reason)
+    _tell_of_halves(store, [each for each in listing.unfinished if _iteration(each) > reached])
+
+
+def fetch_logs(listing: StoreListing, directory: Path, logs: list[str]) -> None:
+    """Download logs that the directory lacks, or has less of.
 
     Raises:
         OSError: The disk has too little space, or the store cannot be read.
     """
-    sizes = store.sizes()
-    need_space(directory, sum(sizes.get(name, 0) for name in names))
-    for name in names:
-        make_directory_inside(directory, *name.split("/")[:-1])
-        refuse_odd(directory / name)
-    _get_logs(store, directory, names)
+    wanted = _logs_to_fetch(directory, logs, listing.sizes)
+    need_space(directory, sum(wanted.values()))
+    _get_logs(listing.store, directory, wanted)
 
 
-def fetch_files(store: Store, manifest: Manifest, names: Iterable[str], folder: Path) -> None:
-    """Download files of a checkpoint to a folder, and compare their checksums.
+def fetch_file(listing: StoreListing, manifest: Manifest, name: str, path: Path) -> None:
+    """Download a file of a checkpoint to a path, and compare its checksums.
 
     Raises:
-        BrokenCheckpoint: A file is missing or damaged in the store.
+        BrokenCheckpoint: The file is missing or damaged in the store.
         StoreError: The store cannot be read.
     """
-    place = store_place_of(manifest)
-    for name in names:
-        _get(store, f"{place}/{name}", folder / name)
-        if not has_checksums(folder / name, manifest.files[name]):
-            raise BrokenCheckpoint(f"{place}/{name} is damaged: its checksum is another one")
+    place = store_name_of(manifest)
+    _get(listing.store, listing.objects.get(place, {}).get(name, f"{place}/{name}"), path)
+    if not has_checksums(path, manifest.files[name]):
+        raise BrokenCheckpoint(f"{place}/{name} is damaged: its checksum is another one")
 
 
 def _get_logs(store: Store, directory: Path, names: Iterable[str]) -> None:
@@ -265,7 +267,7 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def _receive(store: Store, place: str, manifest: Manifest, directory: Path) -> Path:
+def _receive(listing: StoreListing, place: str, manifest: Manifest, directory: Path) -> Path:
     """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
 
     Raises:
@@ -276,12 +278,12 @@ def _receive(store: Store, place: str, manifest: Manifest, directory: Path) -> P
     with appearing(path) as draft:
         draft.mkdir()
         for name in (*manifest.files, MANIFEST):
-            _get(store, f"{place}/{name}", draft / name)
+            _get(listing.store, listing.objects[place][name], draft / name)
         saved = saved_at(draft, path.name)
         if saved.manifest.to_json() != manifest.to_json():
             raise BrokenCheckpoint(f"{MANIFEST} has changed")
         verify_files(saved)
-    logger.info("fetched %s from %s/%s", path, store.url, place)
+    logger.info("fetched %s from %s/%s", path, listing.store.url, place)
     return path
 
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import LOGS, Checkpoint
 from ...journal import Journal
-from .process import Copier
+from ..local import LocalCheckpoint
+from .parts import Host
+from .process import StoreProcess
 from .store import check_address, local_path, protocol_of, shown
 
 logger: logging.Logger = logging.getLogger("camshaft")
-
-GRACE = 4.0
-"""Seconds for which a run on several hosts that has failed waits for their copies."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,8 +32,8 @@ class Mirror:
     logs are fetched, unless the directory has them: a machine with an empty disk goes on. What the
     claims of `keep` no longer want, and the disk does not have, is removed from the store.
 
-    With `Checkpoint(local=True)`, whose hosts share no directory, each host copies the files of its
-    own ranks, and rank 0 the manifest when all have.
+    With `LocalCheckpoint`, whose hosts share no directory, each host copies the files of its
+    own ranks to a prefix of its own, such as `s3://bucket/run/host-1`; whoever resumes joins them.
 
     A store that fails does not end the run: a warning tells when it begins to fail, a line when it
     is good again, and another one at the end what it lacks.
@@ -111,36 +109,33 @@ class Mirror:
             ValueError: There is no `Checkpoint`, the address lies in its directory, or all
                 checkpoints in the store are broken.
         """
-        saves, copier = self._checkpoint(state.engine), self._copier(state)
+        saves, process = self._checkpoint(state.engine), self._process(state)
         is_here, hosts = ranks.rank() == 0, None
-        if saves.has_own_disks:
-            found = saves.copy_to(state, copier)
-            hosts = {"firsts": found.firsts, "here": found.members, "ranks": found.size}
-            hosts |= {"writer": ranks.from_first(uuid4().hex)}
+        if isinstance(saves, LocalCheckpoint):
+            found = saves.copy_to(state, process)
+            hosts = asdict(Host(found.number, len(found.firsts), found.members, found.size))
             is_here = found.is_first_here
         with ranks.on_all_ranks(f"begin to copy to {shown(self.url)}"):
             if is_here:
-                copier.start({**self._settings(saves), "fresh": state.is_new, "hosts": hosts})
+                process.start({**self._settings(saves), "fresh": state.is_new, "hosts": hosts})
 
     def go(self, state: State[Any, Any]) -> None:
         """Begin to copy: by now the logs of an earlier run are moved aside."""
-        self._copier(state).go()
+        self._process(state).go()
 
     def go_on(self, state: State[Any, Any]) -> None:
         """Start the process that copies again if it has ended; note what it has warned of."""
-        copier = self._copier(state)
-        self._note_warnings(state, copier)
-        copier.start_again()
+        process = self._process(state)
+        self._note_warnings(state, process)
+        process.start_again()
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait for the last copies, and report what the store lacks."""
-        copier = self._copier(state)
-        if not copier.is_started:
+        process = self._process(state)
+        if not process.is_started:
             return
-        # Hosts copy together, and after an error others may be gone.
-        is_alone = state.error is not None and self._checkpoint(state.engine).has_own_disks
-        behind = copier.finish(min(self.wait, GRACE) if is_alone else self.wait)
-        self._note_warnings(state, copier)
+        behind = process.finish(self.wait)
+        self._note_warnings(state, process)
         if behind:
             logger.warning(
                 "%s is behind: %s; what is missing is copied when the script is started again here",
@@ -150,17 +145,17 @@ class Mirror:
             logger.info("%s holds all of the run", shown(self.url))
         self._note(state, "mirrored", behind=behind)
 
-    def _note_warnings(self, state: State[Any, Any], copier: Copier) -> None:
-        while not copier.warnings.empty():
-            self._note(state, "mirror", said=copier.warnings.get())
+    def _note_warnings(self, state: State[Any, Any], process: StoreProcess) -> None:
+        while not process.warnings.empty():
+            self._note(state, "mirror", said=process.warnings.get())
 
     def _note(self, state: State[Any, Any], event: str, **more: str) -> None:
         for each in state.engine.handlers.values():
             if isinstance(each, Journal):
                 each.note(state, event, to=shown(self.url), **more)
 
-    def _copier(self, state: State[Any, Any]) -> Copier:
-        return state.recall(self, Copier, saved=False)
+    def _process(self, state: State[Any, Any]) -> StoreProcess:
+        return state.recall(self, StoreProcess, saved=False)
 
     def _checkpoint(self, engine: Engine[Any, Any]) -> Checkpoint:
         found = [each for each in engine.handlers.values() if isinstance(each, Checkpoint)]

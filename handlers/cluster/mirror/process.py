@@ -7,19 +7,17 @@ import logging
 import os
 import subprocess
 import sys
-from collections import deque
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from threading import RLock, Thread
+from threading import Thread
 from typing import Any
 
 from ...checkpoint import Manifest, Saved, checkpoints
-from ...files import beside, named_again
+from ...files import remove_path
 from .copying import ERRORS, FAILS
 from .fetching import StoreError
-from .hosts import Host
+from .parts import Host, Outbox
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -27,7 +25,7 @@ KINDS = {each.__name__: each for each in ERRORS}
 START = f"from {__package__}.copying import main; main()"
 
 
-class Copier:
+class StoreProcess:
     """The process that copies during one run; it is started again if it ends by itself."""
 
     def __init__(self) -> None:
@@ -40,20 +38,11 @@ class Copier:
         self._refusal = ""
         """Why the process copies nothing to this store; empty if it does."""
         self._settings: dict[str, Any] = {}
-        self._found = list[str]()
-        """The manifests in the store, for hosts that share no directory."""
-        self._logs: dict[str, Any] = {}
-        """The logs in the store, with their sizes."""
+        self._found: dict[str, list[str]] = {}
+        """By manifest, the files in the store, for hosts that share no directory."""
         self._run: str = ""
-        self._orders = deque[dict[str, str]](maxlen=2)
-        """The last orders to copy a checkpoint."""
-        self._ordered = 0
-        """How many orders the process was given."""
-        self._finished = -1
-        """How many orders the process has carried out, if all."""
+        self._outbox: Outbox | None = None
         self._answers = SimpleQueue[dict[str, Any]]()
-        self._one_at_a_time = RLock()
-        """Orders come from the thread that writes checkpoints."""
         self._process: subprocess.Popen[str]
         self._reader: Thread
 
@@ -65,6 +54,9 @@ class Copier:
                 go on from; or the store holds another run.
             ValueError: The store holds checkpoints, and all are broken.
         """
+        if settings["hosts"] is not None:
+            self._outbox = Outbox(Path(settings["directory"]), Host(**settings["hosts"]))
+        settings = {**settings, "outbox": self._outbox and str(self._outbox.folder)}
         self._settings = {**settings, "fresh": False}
         self._launch(settings)
         try:
@@ -78,74 +70,39 @@ class Copier:
         self.is_started = True
 
     def manifests(self) -> list[Manifest]:
-        """Those of the whole checkpoints in the store, as the run found it."""
+        """Those of the checkpoints in the store, as the run found it."""
         return [Manifest.of_json(each) for each in self._found]
 
-    def fetch(self, manifest: Manifest, names: Sequence[str], folder: Path) -> None:
-        """Download files of a checkpoint, and compare their checksums.
+    def has(self, manifest: Manifest) -> set[str]:
+        """The files of a checkpoint in the store, as the run found it."""
+        return {*self._found.get(manifest.to_json(), ())} & manifest.files.keys()
+
+    def give(self, manifest: Manifest, name: str, path: Path) -> None:
+        """Download a file of a checkpoint, and compare its checksums.
 
         Raises:
             BrokenCheckpoint: The store does not have what the manifest says.
             OSError: The store cannot be read.
         """
-        self._ask(fetch=str(folder), names=list(names), manifest=manifest.to_json())
-
-    def run(self) -> str:
-        """The name of the run in the store."""
-        return self._run
-
-    def logs(self) -> Mapping[str, int]:
-        """The logs in the store, with their sizes, as the run found it."""
-        return self._logs
-
-    def fetch_logs(self, names: Sequence[str]) -> None:
-        """Download logs to the directory, in the place of those that are there.
-
-        Raises:
-            OSError: The store cannot be read, or the disk is full.
-        """
-        self._ask(fetch=self._settings["directory"], names=list(names))
-
-    def _ask(self, **order: Any) -> None:
-        self._say(json.dumps(order))
+        self._say(json.dumps({"fetch": str(path), "name": name, "manifest": manifest.to_json()}))
         answer: dict[str, Any] = {}
         while not answer.keys() & {"fetched", "error"}:  # the first one may be that it is ready
             answer = self._answers.get()
         if not answer.get("fetched"):
             raise KINDS[answer["error"]](answer["text"])
 
+    def run(self) -> str:
+        """The name of the run in the store."""
+        return self._run
+
     def is_free(self) -> bool:
-        """True if all orders are carried out, so the next checkpoint is to be copied."""
-        return self.is_started and self._finished == self._ordered and not self._refusal
+        """True if this host has copied all, so that the next checkpoint may be copied."""
+        return self.is_started and self._outbox is not None and self._outbox.is_empty()
 
-    def copy(self, saved: Saved) -> None:
+    def upload(self, saved: Saved) -> None:
         """Copy this host's files of a checkpoint; links keep them until then."""
-        if not self.is_started or self._has_ordered(saved.manifest):
-            return
-        folder = beside(saved.path, "tmp")
-        host = Host(**self._settings["hosts"])
-        try:
-            folder.mkdir()
-            for name in filter(host.copies, saved.manifest.files):
-                named_again(saved.path / name, folder / name)
-        except OSError as error:
-            self._log(logging.WARNING, f"{saved.path} is not copied to the store: {error}")
-        # Also after an error: the process then tells the others that this host lacks its part.
-        self._order(folder, saved.manifest)
-
-    def miss(self, manifest: Manifest) -> None:
-        """Tell that this host lacks a checkpoint that the others copy."""
-        if self.is_started:
-            self._order(beside(Path(self._settings["directory"]) / "iteration-0", "tmp"), manifest)
-
-    def _has_ordered(self, manifest: Manifest) -> bool:
-        return any(each["manifest"] == manifest.to_json() for each in self._orders)
-
-    def _order(self, folder: Path, manifest: Manifest) -> None:
-        with self._one_at_a_time:
-            self._orders.append({"copy": str(folder), "manifest": manifest.to_json()})
-            self._ordered += 1
-            self._say(json.dumps(self._orders[-1]))
+        if self.is_started and self._outbox and (problem := self._outbox.put(saved)):
+            self._log(logging.WARNING, problem)
 
     def go(self) -> None:
         """Tell the process to begin to copy."""
@@ -155,19 +112,17 @@ class Copier:
     def start_again(self) -> None:
         """Start the process again if it has ended by itself, and a new one may succeed."""
         if self.is_started and self._process.poll() is not None and not self._refusal:
-            with self._one_at_a_time:
-                self._end(0)
-                self._launch(self._settings)
-                self._finished, self._ordered = -1, len(self._orders)
-                for each in self._orders:
-                    self._say(json.dumps(each))
-                self.go()
+            self._end(0)
+            self._launch(self._settings)
+            self.go()
             self._log(logging.WARNING, "the process that copies had ended; another goes on")
 
     def finish(self, seconds: float) -> str:
         """Copy the rest, for at most so many seconds; return a report on files still missing."""
         self.start_again()
         self._end(seconds)
+        if self._outbox is not None:
+            remove_path(self._outbox.folder)
         return self._refusal or self._behind
 
     def _launch(self, settings: dict[str, Any]) -> None:
@@ -201,8 +156,8 @@ class Copier:
             if "error" in answer:
                 self._end(0)
                 raise KINDS[answer["error"]](answer["text"])
-            self._found = answer.get("found", [])
-            self._logs, self._run = answer.get("logs", {}), answer.get("run", "")
+            self._found = dict(answer.get("found", []))
+            self._run = answer.get("run", "")
             bound = seconds if "asking" in answer else None
 
     def _end(self, seconds: float) -> None:
@@ -236,7 +191,6 @@ class Copier:
                 self._log(message["level"], message["text"])
             elif "behind" in message:
                 self._behind = message["behind"]
-                self._finished = message.get("finished", -1)
             elif is_ready and "fetched" not in message:
                 self._refusal = message["text"]
                 self._log(logging.ERROR, f"nothing more is copied: {message['text']}")

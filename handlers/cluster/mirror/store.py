@@ -190,8 +190,8 @@ class Store:
             with suppress(Exception):
                 self._files.rmdir(self._path(name))
 
-    def drop_uploads(self) -> None:
-        """Remove the parts of uploads that a killed process left; S3 keeps them.
+    def drop_uploads(self, below: str) -> None:
+        """Remove the parts of uploads below a name that a killed process left; S3 keeps them.
 
         Unfinished uploads are invisible, so errors are ignored: a store may forbid this.
         """
@@ -200,7 +200,7 @@ class Store:
         bucket, _, prefix = self._root.partition("/")
         with suppress(Exception):
             for each in self._files.list_multipart_uploads(bucket):
-                if each["Key"].startswith(f"{prefix}/"):
+                if each["Key"].startswith(f"{prefix}/{below}"):
                     self._files.abort_mpu(bucket, each["Key"], each["UploadId"])
 
     def said(self, error: BaseException) -> str:

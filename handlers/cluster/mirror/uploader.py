@@ -5,23 +5,32 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar
 from uuid import uuid4
 
-from ...checkpoint import MANIFEST, Checksums, Saved, checkpoints, keep_of, logs_in, scratch
-from ...files import regular
-from .copies import DRAFT, RUN, Copies, store_place_of
+from ...checkpoint import (
+    MANIFEST,
+    Checksums,
+    Manifest,
+    Saved,
+    checkpoints,
+    keep_of,
+    logs_in,
+    scratch,
+)
+from ...files import regular, remove_path
 from .fetching import join
+from .listing import DRAFT, RUN, StoreListing, store_name_of
+from .parts import Host
 from .store import DRAFT as FILE_DRAFT
 from .store import DamagedError, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 WRITER = "WRITER"
-"""Holds the name of the process that copies to the store: the last one that has begun."""
+"""Holds the name of the process that copies to a prefix: the last one that has begun."""
 CANNOT_LINK = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOSYS)
 
 
@@ -37,21 +46,38 @@ class Uploader:
     once, and again when it has changed; the new copy replaces the earlier one at once.
     """
 
-    is_named: ClassVar[bool] = True
-    """False if the directory need not name its run: see `join`."""
+    def __init__(
+        self,
+        store: Store,
+        directory: Path,
+        logs: list[str],
+        host: Host | None = None,
+        outbox: Path | None = None,
+    ) -> None:
+        """Copy nothing yet.
 
-    def __init__(self, store: Store, directory: Path, logs: list[str]) -> None:
+        Args:
+            store: Where to.
+            directory: That of the run.
+            logs: The patterns of logs.
+            host: Which part of each checkpoint to copy; None for all.
+            outbox: Where the checkpoints to copy are, if that is not the directory; what is copied
+                is removed there.
+        """
         self.store: Store = store
         self.directory: Path = directory
-        self._patterns = logs
+        self._host, self._outbox = host, outbox
+        self._prefix = host.prefix if host else ""
+        self._is_first = host is None or host.number == 0
+        self._patterns = logs if self._is_first else []
         self._copied: dict[str, tuple[int, int] | None] = {}
         """Size and time of the logs as they were when they were copied."""
-        self._copies: Copies | None = None
+        self._listing: StoreListing | None = None
         self._name = uuid4().hex
         self._verified = set[str]()
         """Files of the checkpoint under way that were copied and compared before a failure."""
         self._passed_over = set[str]()
-        """The places of checkpoints that cannot be copied."""
+        """The names of checkpoints that cannot be copied."""
 
     def begin(self) -> None:
         """Find out what the store holds and whose run it is; remove unfinished copies.
@@ -59,18 +85,20 @@ class Uploader:
         Raises:
             FileExistsError: The store holds another run.
         """
-        is_first = self._copies is None
-        if not is_first:
+        is_new = self._listing is None
+        if not is_new:
             self._check_alone()
-        copies = Copies(self.store)
-        run = join(self.store, self.directory, copies, is_named=self.is_named)
-        self.store.note(RUN, run)
-        if is_first:
-            self.store.note(WRITER, self._name)
-            copies.drop_halves()
-            self.store.drop_uploads()
-        self._verified &= copies.sizes.keys()  # an unfinished copy may be this process's own
-        self._copies = copies
+        listing = StoreListing(self.store)
+        if self._is_first:
+            needs_run_file = self._host is None
+            run = join(self.store, self.directory, listing, needs_run_file=needs_run_file)
+            self.store.note(RUN, run)
+        if is_new:
+            self.store.note(f"{self._prefix}{WRITER}", self._name)
+            listing.drop_halves(self._tends)
+            self.store.drop_uploads(self._prefix)
+        self._verified &= listing.sizes.keys()  # an unfinished copy may be this process's own
+        self._listing = listing
 
     def step(self) -> bool:
         """Copy the newest checkpoint that is missing; False if all is there.
@@ -79,22 +107,22 @@ class Uploader:
             FileExistsError: Another run, or another machine, copies to the store.
             Exception: The store has failed, in any way; `begin` and the next call go on.
         """
-        if self._copies is None:
+        if self._listing is None:
             self.begin()
-        assert self._copies is not None
+        assert self._listing is not None
         if missing := self._missing():
-            self._upload(missing[-1], self._copies)
+            self._upload(missing[-1], self._listing)
         else:
             self._check_alone()
             self._copy_logs()
-        self._drop_unclaimed(checkpoints(self.directory), self._copies)
+        self._drop_unclaimed(self._listing)
         return bool(missing)
 
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""
-        writer = self.store.noted(WRITER)
+        writer = self.store.noted(f"{self._prefix}{WRITER}")
         if writer is None:  # somebody has emptied the store
-            self.store.note(WRITER, self._name)
+            self.store.note(f"{self._prefix}{WRITER}", self._name)
         elif writer != self._name:
             raise FileExistsError(
                 f"another run, or this one on another machine, copies to {self.store.url} by now; "
@@ -105,64 +133,62 @@ class Uploader:
         """True if there is a checkpoint to copy."""
         return bool(self._missing())
 
-    @property
-    def finished(self) -> int:
-        """How many orders to copy are carried out, if all are: hosts together are given orders."""
-        return 0
-
     def behind(self) -> str:
         """A report on files that the store lacks; empty if it has all."""
         missing, logs = self._missing(), self._changed_logs()
         if not missing and not logs:
             return ""
-        there = self._copies.in_order() if self._copies else []
-        newest = f"of iteration {there[-1][1].iteration}" if there else "none that is known"
+        there = [m.iteration for f, m in self._parts() if f.startswith(self._prefix)]
+        newest = f"of iteration {there[-1]}" if there else "none that is known"
         text = f"its newest checkpoint is {newest}"
         if missing:
             text += f", that of the directory of iteration {missing[-1].manifest.iteration}"
             text += f" ({len(missing)} to copy)"
         return text + (f"; {len(logs)} logs there are older" if logs else "")
 
-    def _missing(self) -> list[Saved]:
-        known = {*(self._copies or ()), *self._passed_over}
-        return [
-            each
-            for each in checkpoints(self.directory)
-            if store_place_of(each.manifest) not in known
-        ]
+    def _parts(self) -> list[tuple[str, Manifest]]:
+        """The folders in the store and their manifests, in the order of writing."""
+        parts = {} if self._listing is None else self._listing.parts
+        return sorted(parts.items(), key=lambda item: item[1].number)
 
-    def _upload(self, saved: Saved, copies: Copies) -> None:
-        place, manifest = store_place_of(saved.manifest), saved.manifest.to_json().encode()
+    def _missing(self) -> list[Saved]:
+        known = {} if self._listing is None else self._listing.parts
+        missing = list[Saved]()
+        for each in checkpoints(self._outbox or self.directory):
+            name = store_name_of(each.manifest)
+            if f"{self._prefix}{name}" not in known and name not in self._passed_over:
+                missing.append(each)
+            elif self._outbox:
+                remove_path(each.path)
+        return missing
+
+    def _upload(self, saved: Saved, listing: StoreListing) -> None:
+        name, manifest = store_name_of(saved.manifest), saved.manifest.to_json().encode()
+        place, files = f"{self._prefix}{name}", saved.manifest.files
+        own = self._host.own(files) if self._host else [*files]
         try:
-            with self._kept(saved) as folder:  # a run that saves often drops it soon
+            with linked(saved, own) as folder:  # a run that saves often drops it soon
                 self._check_alone()
                 self._copy_logs()
                 self.store.put_small(f"{place}/{DRAFT}", manifest)
-                self._put_files(place, saved.manifest.files, folder)
+                for each in own:
+                    if f"{place}/{each}" not in self._verified:
+                        self._put(f"{place}/{each}", folder / each, files[each])
         except (GoneError, DamagedError) as error:
-            self._passed_over.add(place)
+            self._passed_over.add(name)
             if isinstance(error, DamagedError):
                 logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
-            copies.drop(place, saved.manifest)
+            listing.drop(place, saved.manifest)
             return
         try:
             self.store.put_small(f"{place}/{MANIFEST}", manifest)
         except OSError:
             self.store.remove(f"{place}/{MANIFEST}")  # it may be another one than was given
             raise
-        copies[place] = saved.manifest
+        listing.add(place, saved.manifest)
         self._verified.clear()
         self.store.remove(f"{place}/{DRAFT}")
         logger.info("copied %s to %s/%s", saved.path, self.store.url, place)
-
-    def _kept(self, saved: Saved) -> AbstractContextManager[Path]:
-        """A folder in which the files of a checkpoint stay while they are copied."""
-        return linked(saved)
-
-    def _put_files(self, place: str, files: Mapping[str, Checksums], folder: Path) -> None:
-        for name, sums in files.items():
-            if f"{place}/{name}" not in self._verified:
-                self._put(f"{place}/{name}", folder / name, sums)
 
     def _put(self, name: str, path: Path, sums: Checksums) -> None:
         """Copy a file of a checkpoint, and compare it with its checksums on the way."""
@@ -177,17 +203,30 @@ class Uploader:
             raise GoneError from None
         self._verified.add(name)
 
-    def _drop_unclaimed(self, here: list[Saved], copies: Copies) -> None:
-        """Remove copies that are not on the disk and that no claim of the newest one keeps."""
-        if not here:
+    def _drop_unclaimed(self, listing: StoreListing) -> None:
+        """Remove copies that are not on the disk and that no claim of the newest one keeps.
+
+        Of hosts that copy parts, some may be further than others: what is as new as the newest
+        checkpoint that is whole stays.
+        """
+        here = checkpoints(self._outbox or self.directory)
+        if self._host:
+            listing.look()
+        elif not here:
             return
+        parts = self._parts()
+        newest = max((each.number for each in listing.values()), default=-1)
         with suppress(ValueError):  # the claims of a later version
-            keep = keep_of(here[-1].manifest.keep)
-            kept = keep.kept(copies.values())
-            on_disk = {store_place_of(saved.manifest) for saved in here}
-            for place, manifest in copies.in_order():
-                if place not in on_disk and manifest.number not in kept:
-                    copies.drop(place, manifest)
+            manifests = [*(manifest for _, manifest in parts), *(each.manifest for each in here)]
+            kept = keep_of(manifests[-1].keep).kept(listing.values()) if manifests else set()
+            stay = {store_name_of(saved.manifest) for saved in here}
+            for place, manifest in parts:
+                is_old = manifest.number < newest and manifest.number not in kept
+                if is_old and place.rpartition("/")[2] not in stay and self._tends(place):
+                    listing.drop(place, manifest)
+
+    def _tends(self, folder: str) -> bool:
+        return self._host is None or self._host.tends(folder)
 
     def _copy_logs(self) -> None:
         """Copy each log that has changed."""
@@ -216,8 +255,8 @@ class Uploader:
 
 
 @contextmanager
-def linked(saved: Saved) -> Generator[Path, None, None]:
-    """A folder with the checkpoint's files, which stay there if the run drops the checkpoint.
+def linked(saved: Saved, files: Iterable[str]) -> Generator[Path, None, None]:
+    """A folder with files of a checkpoint, which stay there if the run drops the checkpoint.
 
     The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
 
@@ -226,7 +265,7 @@ def linked(saved: Saved) -> Generator[Path, None, None]:
     """
     with scratch(saved.path.parent) as folder:
         try:
-            for name in (*saved.manifest.files, MANIFEST):
+            for name in files:
                 os.link(saved.path / name, folder / name, follow_symlinks=False)
         except FileNotFoundError:
             raise GoneError from None

@@ -17,6 +17,8 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from ..transfer import own_address
+
 logger: logging.Logger = logging.getLogger("camshaft")
 
 BEAT = 0.1
@@ -213,6 +215,4 @@ def address_towards(lighthouse: str) -> str:
         raise ValueError(
             f"Replicas(lighthouse={lighthouse!r}): needs its address, such as 'http://host:29510'"
         )
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:  # sends nothing
-        probe.connect((parts.hostname, parts.port))
-        return str(probe.getsockname()[0])
+    return own_address(parts.hostname, parts.port)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ....engine import State, ranks
 from ...checkpoint import Layout
-from ...checkpoint.directory import commit, place_for, write_part
+from ...checkpoint.directory import commit, place_for, saved_at, write_part
 from ...checkpoint.format import Checksums, Manifest, Payload, installed_versions
 from ...checkpoint.load import resume
 from ...checkpoint.save import buffers_of_own, streamed, take_part, take_run
@@ -31,7 +31,7 @@ def run_as_bytes(state: State[Any, Any]) -> dict[str, bytes]:
     """
     engine = state.engine
     buffers = buffers_of_own(engine.objects) if ranks.world_size() > 1 else {}
-    snapshot = take_run(engine.objects, take_part(state), Layout(), engine.lent, {}, buffers)
+    snapshot = take_run(engine.objects, take_part(state), Layout(), engine.lent, buffers)
     return {name: b"".join(each.pieces()) for name, each in streamed(snapshot).items()}
 
 
@@ -60,7 +60,9 @@ def put_run(state: State[Any, Any], files: Mapping[str, bytearray], handler: str
         with ranks.on_all_ranks("write the run that it joins"):
             if ranks.local_rank() == 0:
                 commit(folder, folder / "new", found, manifest)
-        resume(state, path, handler)
+        with ranks.on_all_ranks(f"read {path}"):
+            saved = saved_at(path)
+        resume(state, saved, handler)
 
 
 @contextmanager

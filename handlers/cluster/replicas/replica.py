@@ -19,10 +19,10 @@ from torch import Tensor
 
 from ....engine import ranks
 from ....engine.modules import locals_of
+from ..transfer import Lost, Parts, Shelf, received_from
 from .crew import Crew, Member, Point, Quorum, address_towards
-from .shards import Letter, ShardedBatch, trained_by
+from .shards import ShardedBatch, ShardResult, trained_by
 from .sums import Group, Node, dealt, sum_over
-from .transfer import Lost, Parts, Shelf, received_from
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -30,7 +30,7 @@ MOST = 20
 """The most attempts in a row to work with the others."""
 LAST = 10.0
 """The most seconds that the first replica waits for the others at the end of a run."""
-Result = tuple[Tensor, dict[int, Letter]]
+Result = tuple[Tensor, dict[int, ShardResult]]
 """The sums of the gradients over all shards, and what there is to know of each shard."""
 
 
@@ -238,7 +238,7 @@ class Replica:
             raise lost or Lost("another rank of this replica has lost a replica")
 
 
-def _step_as_bytes(total: Tensor, letters: dict[int, Letter]) -> Parts:
+def _step_as_bytes(total: Tensor, letters: dict[int, ShardResult]) -> Parts:
     return {
         "total": total.view(torch.uint8).numpy().tobytes(),
         "letters": json.dumps(list(letters.items())).encode(),

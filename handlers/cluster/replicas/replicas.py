@@ -14,11 +14,12 @@ from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ...checkpoint import Checkpoint
 from ...checkpoint.load import settings_of, settings_of_steps
+from ..local import Local, LocalCheckpoint
+from ..transfer import Lost
 from .crew import lighthouses
 from .handed_over import put_run, run_as_bytes
 from .replica import MOST, Replica, Result
 from .shards import ShardedBatch, trained_by
-from .transfer import Lost
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -134,10 +135,10 @@ class Replicas:
                 f"{engine.name_of(early[0])} was added before Replicas, and would load its run "
                 "before it is known that others have it: engine.add(Replicas(...)) first"
             )
-        if disks := [each for each in handlers if isinstance(each, Checkpoint) and each.local]:
+        if disks := [each for each in handlers if isinstance(each, Local | LocalCheckpoint)]:
             raise ValueError(
-                f"{engine.name_of(disks[0])} has local=, whose copies replicas do not need: a "
-                "replica that joins gets the run from another one. Leave local= out"
+                f"{engine.name_of(disks[0])} makes copies that replicas do not need: a replica "
+                "that joins gets the run from another one. Leave it out"
             )
         if other := [each for each in handlers if type(each).__name__ in WRITERS]:
             raise ValueError(

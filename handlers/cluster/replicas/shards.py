@@ -17,7 +17,7 @@ from ....engine.supervised import Output, map_tensors
 from ....engine.update import Update, parameters_of
 from .sums import Node, in_a_row
 
-Letter = dict[str, Any]
+ShardResult = dict[str, Any]
 """What there is to know of a shard besides its gradients, as plain values."""
 
 
@@ -33,7 +33,7 @@ class ShardedBatch:
     """The samples at which the batch is cut."""
     seed: int
     """The random numbers of a shard depend on this, the iteration and the shard alone."""
-    letters: dict[int, Letter] = field(default_factory=dict[int, Letter])
+    letters: dict[int, ShardResult] = field(default_factory=dict[int, ShardResult])
 
     @classmethod
     def of(
@@ -122,7 +122,7 @@ class ShardedBatch:
         if (check := self.state.step_under_way.check) is not None:
             check.leave(self.update)
 
-    def step(self, total: Tensor, letters: dict[int, Letter]) -> Output | None:
+    def step(self, total: Tensor, letters: dict[int, ShardResult]) -> Output | None:
         """Take the step with the sums over all shards; the output of the whole batch."""
         state, update, rows = self.state, self.update, [letters[i] for i in range(self.count)]
         counted = [each["count"] for each in rows]
@@ -149,7 +149,7 @@ class ShardedBatch:
     def _shares(self, counted: list[int]) -> list[float]:
         return [self.share(i) if has_loss else 0.0 for i, has_loss in enumerate(counted)]
 
-    def _note_metrics(self, rows: list[Letter], shares: list[float]) -> None:
+    def _note_metrics(self, rows: list[ShardResult], shares: list[float]) -> None:
         """Write the mean of each number that the process function wrote, in order of the shards."""
         metrics = self.state.metrics
         for name in dict.fromkeys(name for each in rows for name in each["metrics"]):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .transfer import Lost
+from ..transfer import Lost
 
 Node = tuple[int, int]
 """A subtree: its first shard, and the one after its last."""

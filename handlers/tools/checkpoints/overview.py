@@ -69,7 +69,12 @@ def export(
 ) -> int:
     """Export the checkpoint at a path, or the newest good one of a directory."""
     saved = saved_in(path)
-    saved.export(file, object, format=format)
+    if format == "dcp":
+        from ...bridges.dcp import export_dcp  # it imports torch
+
+        export_dcp(saved, file, object)
+    else:
+        saved.export(file, object)
     size = sum(each.stat().st_size for each in ([*file.iterdir()] if file.is_dir() else [file]))
     if as_json:
         show_json({"file": str(file), "size": size, "checkpoint": str(saved.path)})

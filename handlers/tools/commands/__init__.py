@@ -4,10 +4,6 @@ Those about checkpoints are in `handlers/tools/checkpoints`; those of a report, 
 a proof are in the rooms of these.
 """
 
-from .diff import diff
-from .doctor import doctor
-from .project import init
-from .runs import list_runs
-from .tail import tail
+from ....engine.late import late
 
-__all__ = ["diff", "doctor", "init", "list_runs", "tail"]
+__getattr__, __dir__, __all__ = late(__name__)

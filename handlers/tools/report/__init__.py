@@ -3,25 +3,6 @@
 Reads what `JSONLines`, `Journal` and `Checkpoint` wrote into a run's directory; imports no torch.
 """
 
-from .facts import NothingToReportError, RunDirectory, RunFacts, by_path, parts_in, read_journal
-from .figures import outcome
-from .page import RunReport, report, write_report
-from .server import make_server, watch
-from .summary import key_result, status
+from ....engine.late import late
 
-__all__ = [
-    "NothingToReportError",
-    "RunDirectory",
-    "RunFacts",
-    "RunReport",
-    "by_path",
-    "key_result",
-    "make_server",
-    "outcome",
-    "parts_in",
-    "read_journal",
-    "report",
-    "status",
-    "watch",
-    "write_report",
-]
+__getattr__, __dir__, __all__ = late(__name__)

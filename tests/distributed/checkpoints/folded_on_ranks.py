@@ -10,7 +10,7 @@ from torch.nn.functional import mse_loss
 
 from camshaft import Events, ranks, supervised
 from camshaft.handlers import Checkpoint, latest
-from camshaft.handlers.checkpoint.directory import files, verify
+from camshaft.handlers.checkpoint.directory import files, verify, write
 from camshaft.handlers.checkpoint.format import checksums, manifest
 
 DATA = [(torch.full((4, 64), each), torch.full((4, 64), each)) for each in (0.5, -0.25, 1.0)]
@@ -19,8 +19,8 @@ DATA = [(torch.full((4, 64), each), torch.full((4, 64), each)) for each in (0.5,
 def make_small():
     for module in (checksums, verify, files):
         module.CHUNK = 64
-    checksums.MOST_CHECKSUMS = 16
-    checksums.MANY = manifest.MANY = 1
+    checksums.MOST_CHECKSUMS = write.MOST_CHECKSUMS = 16
+    checksums.MANY = manifest.MANY = write.MANY = 1
 
 
 def measure_much(state):

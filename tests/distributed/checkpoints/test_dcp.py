@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from camshaft.handlers import checkpoints, load_dcp, load_matching
+from camshaft.handlers import checkpoints, export_dcp, load_dcp, load_matching
 
 SCRIPT = Path(__file__).with_name("dcp_on_ranks.py")
 sys.path.insert(0, str(SCRIPT.parent))
@@ -45,7 +45,7 @@ def test_it_is_read_on_other_numbers_of_ranks_to_the_bit(processes, written, cou
 @pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_torch_loads_what_is_exported_on_other_numbers_of_ranks(processes, tmp_path, count):
     processes.run_ranks(3 - count, SCRIPT, "run", tmp_path)
-    checkpoints(tmp_path / "run").latest().export(tmp_path / "exported", format="dcp")
+    export_dcp(checkpoints(tmp_path / "run").latest(), tmp_path / "exported")
     processes.run_ranks(count, SCRIPT, "load", tmp_path)
     back, again = made(10)
     load_dcp(tmp_path / "exported", {"model": back, "optimizer": again})

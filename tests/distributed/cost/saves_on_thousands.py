@@ -67,7 +67,7 @@ def main():
     objects, layout = {"model": model_of(mesh, options.tensors)}, Layout()
 
     def save():
-        taken = take_run(objects, Part({}, {}), layout, {}, {}, {})
+        taken = take_run(objects, Part({}, {}), layout, {}, {})
         return taken.digest, layout.table, [*taken.tensors["rank-00000"]]
 
     found = []

@@ -44,7 +44,7 @@ def seen_in():
             if anew:
                 saved, state, data = state.state_dict(), State(max_epochs=epochs), make()
                 state.load_state_dict(saved)
-                state.control.resumable, state.stop_reason = True, None
+                state.control.end = state.stop_reason = None
             engine.run(data, state=state, **arguments)
         assert state.stop_reason == "max_epochs"
         return seen

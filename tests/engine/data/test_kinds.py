@@ -22,7 +22,8 @@ from camshaft import Engine, Events, LengthBatches, Packed, Padded, State, loade
 from camshaft.engine.data import source_of
 from camshaft.engine.data.dataloader.loader import IndexedLoader
 from camshaft.engine.data.dataloader.loader import Loader as StreamLoader
-from camshaft.engine.data.sources import Source, Stateful
+from camshaft.engine.data.sources import Source
+from camshaft.engine.data.stateful import Stateful
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),

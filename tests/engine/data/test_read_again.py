@@ -27,7 +27,7 @@ def part(make, stop=None, saved=None, *, objects=None, seed=1, change=None, **ar
     if saved is not None:
         position, states = saved
         state.load_state_dict(position)
-        state.control.resumable, state.stop_reason = True, None
+        state.control.end = state.stop_reason = None
         for name, each in engine.objects.items():
             each.load_state_dict(states[name])
     if change is not None:

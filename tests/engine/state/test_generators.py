@@ -10,6 +10,8 @@ import torch
 
 from camshaft import seed_everything
 from camshaft.engine.state import (
+    Position,
+    capture_generators,
     generators,
     seed_all,
 )
@@ -42,6 +44,13 @@ def test_a_seed_is_for_all_of_them():
     assert draw() == first
     seed_all(5)
     assert all(a != b for a, b in zip(draw()[:3], first[:3], strict=True))
+
+
+def test_an_iterator_of_an_earlier_release_is_read_on_from_where_its_first_pass_began():
+    saved = Position(3, 8, capture_generators(), 5).state_dict() | {"read_from": 2}
+    again = Position.of(saved)
+    assert (again.began, again.is_once, again.state_dict()["read_from"]) == (2, True, 2)
+    assert not Position.of(saved | {"read_from": None}).is_once
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from camshaft import Engine, EventEnum, Events, State, supervised
-from camshaft.engine.state import LatestMetrics, RunControl
+from camshaft.engine.state import End, LatestMetrics, RunControl
 from camshaft.engine.state.handler_memory import dump_memory, load_memory
 
 
@@ -144,7 +144,7 @@ def test_a_run_that_a_handler_ended_for_good_stays_ended_when_loaded():
     saved = engine.run("abc", max_epochs=1).state_dict()
     state = State()
     state.load_state_dict(saved)
-    assert (state.stop_reason, state.control.resumable) == ("converged", False)
+    assert (state.stop_reason, state.end) == ("converged", End.FINAL)
 
 
 def test_is_last_batch_is_true_where_it_is_known():

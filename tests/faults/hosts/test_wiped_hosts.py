@@ -74,17 +74,20 @@ def run(started):
 
 def saved(place):
     """By iteration: the checkpoints that have a name there; in a store, the name has a tail."""
-    found = place.glob("iteration-*/manifest.json") if place.is_dir() else ()
+    found = [*place.glob("iteration-*/manifest.json"), *place.glob("host-*/i*/manifest.json")]
     return {int(each.parent.stem.split("-")[1]): each.parent for each in found}
 
 
 def newest_whole(places):
     """The newest checkpoint that these places have all files of together."""
+    parts = {}
+    for path in (path for place in places for path in place.glob("iteration-*/manifest.json")):
+        parts.setdefault(path.read_text(), []).append(path.parent)
     whole = [0]
-    for path in (path for place in places for path in saved(place).values()):
-        files = json.loads((path / "manifest.json").read_text())["files"]
-        if all(any((place / path.name / name).is_file() for place in places) for name in files):
-            whole.append(int(path.stem.split("-")[1]))
+    for text, folders in parts.items():
+        files = json.loads(text)["files"]
+        if all(any((folder / name).is_file() for folder in folders) for name in files):
+            whole.append(json.loads(text)["iteration"])
     return max(whole)
 
 
@@ -161,12 +164,15 @@ def trial(chance, disks, directory, alone, kind, *, is_shared=True):
             return None
         moment += f", and at the next start{cut}"
         disks.wipe(victim, directory)
-    local = newest_whole([disks.of(number, directory) for number in range(size)])
-    places = {"local": local, "shared": max(saved(directory), default=0)}
-    places["store"] = max(saved(store), default=0)
+    own = [disks.of(number, directory) for number in range(size)]
+    places = {"local": newest_whole(own), "shared": max(saved(directory), default=0)}
+    prefixes = [store, *store.glob("host-*")]
+    places["store"] = newest_whole(prefixes)
+    if not is_shared:
+        places["together"] = newest_whole([*own, *prefixes])
     expected = max(places.values())
     text = f"{moment}, {places}, {disks.listed(directory)}\n"
-    is_held = any(saved(disks.of(number, directory)) for number in range(size))
+    is_held = any(map(saved, own))
     again = run(disks.start(directory, *arguments))
     text += "\n".join(each.stderr[-3000:] for each in again)
     if not expected and is_held:
@@ -175,7 +181,7 @@ def trial(chance, disks, directory, alone, kind, *, is_shared=True):
     assert all(each.returncode == 0 for each in again), text
     assert outcome(directory, 0)["began"] == [expected], text
     assert all(same(directory, alone, rank) for rank in range(size)), text
-    if kind == "host" or (kind == "neighbours" and is_shared):
+    if is_shared and kind in ("host", "neighbours"):
         # Else the store may lack the last rows of the lost log.
         assert outcome(directory, 0)["rows"] == outcome(alone, 0)["rows"], text
     elif outcome(directory, 0)["rows"] != outcome(alone, 0)["rows"]:

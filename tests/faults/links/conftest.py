@@ -17,10 +17,13 @@ from camshaft.handlers import (
     Journal,
     JSONLines,
     Local,
+    LocalCheckpoint,
     Mirror,
     Profile,
     RankLogs,
     TensorBoard,
+    checkpoints,
+    export_dcp,
     fetch,
     latest,
     predict,
@@ -101,8 +104,9 @@ WRITERS = {
     "Checkpoint": lambda d, n: run(Checkpoint(d, resume=True, **SAVES), epochs=n),
     "Checkpoint(start_over)": lambda d, n: run(Checkpoint(d, start_over=True, **SAVES), epochs=n),
     "Local": lambda d, n: run(
-        Checkpoint(d.with_name("shared"), resume=True, local=Local(d, when=EACH)), epochs=n
+        Local(d, when=EACH), Checkpoint(d.with_name("shared"), resume=True), epochs=n
     ),
+    "LocalCheckpoint": lambda d, n: run(LocalCheckpoint(d, resume=True, **SAVES), epochs=n),
     "Export": lambda d, n: run(Export(d, **SAVES), epochs=n),
     "Journal": handler(Journal),
     "JSONLines": handler(lambda d: JSONLines(d / "rows.jsonl", when=EACH)),
@@ -118,6 +122,7 @@ WRITERS = {
     "predict": predictions,
     "report": after(lambda d: write_report([d], d / "report.html")),
     "export": after(lambda d: commands.export(d, d / "weights.pt", None)),
+    "export_dcp": after(lambda d: export_dcp(checkpoints(d).latest(), d / "weights")),
     "prune": after(lambda d: commands.prune(d, latest(1), dry_run=False)),
     "prune --strip": after(lambda d: commands.prune(d, latest(1), dry_run=False, strip=True)),
     "inspect": after(lambda d: commands.inspect(d, as_json=False, verify=True)),

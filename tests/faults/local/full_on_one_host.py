@@ -11,15 +11,15 @@ from pathlib import Path
 from torch import nn
 
 from camshaft import Engine, Events, ranks
-from camshaft.handlers import Checkpoint
+from camshaft.handlers import LocalCheckpoint
 
 
 @ranks.process_group("gloo", timeout=60)
 def main(folder):
     directory = Path(folder) / f"host-{ranks.rank()}"
     engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})
-    saving = {"when": Events.ITERATION_COMPLETED, "local": True}
-    engine.add(Checkpoint(directory, retries=0, on_failure="warn", **saving))
+    every = Events.ITERATION_COMPLETED
+    engine.add(LocalCheckpoint(directory, when=every, retries=0, on_failure="warn"))
     began = []
 
     def fill(event, arguments):

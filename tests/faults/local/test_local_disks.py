@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from camshaft import Engine, Events
-from camshaft.handlers import Checkpoint, Local, checkpoints
+from camshaft.handlers import Checkpoint, Local, LocalCheckpoint, checkpoints
 
 SCRIPT = Path(__file__).parents[1] / "ranks/train.py"
 
@@ -107,10 +107,15 @@ def test_when_both_copies_are_lost_the_shared_directory_is_taken_with_a_warning(
 def test_another_number_of_copies_is_refused():
     with pytest.raises(ValueError, match="needs 1, for a copy on the next host, or 0"):
         Local("nvme", copies=2)
-    with pytest.raises(TypeError, match="needs Local"):
+    with pytest.raises(TypeError, match=r"engine.add\(Local\('/nvme/run'"):
         Checkpoint("run", local="nvme")
-    with pytest.raises(ValueError, match="names one directory twice"):
-        Checkpoint("run", local=Local("other/../run"))
+    for handlers, message in [
+        ((Local("other/../run"), Checkpoint("run")), "name one directory"),
+        ((Checkpoint("run"), Local("nvme")), "needs a Checkpoint after it"),
+        ((Local("nvme"), LocalCheckpoint("run")), "needs a Checkpoint after it"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            Engine(lambda state, batch: None, *handlers).run([1], max_epochs=1)
 
 
 def test_one_process_resumes_from_its_disk_and_never_mixes_runs(tmp_path):
@@ -118,7 +123,7 @@ def test_one_process_resumes_from_its_disk_and_never_mixes_runs(tmp_path):
         local = Local(tmp_path / "nvme", when=Events.ITERATION_COMPLETED)
         end = Events.EPOCH_COMPLETED(every=99)
         engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})
-        engine.add(Checkpoint(tmp_path / "run", when=end, local=local, resume=resume))
+        engine.add(local, Checkpoint(tmp_path / "run", when=end, resume=resume))
         began = []
         engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
         engine.run(range(20), max_iterations=until)

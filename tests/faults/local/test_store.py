@@ -24,8 +24,8 @@ def start(tmp_path):
         engine = supervised(model, optimizer, nn.functional.mse_loss)
         local = Local(tmp_path / "nvme", when=Events.ITERATION_COMPLETED)
         every = Events.ITERATION_COMPLETED(every=4)
-        saving = Checkpoint(tmp_path / "run", when=every, local=local, resume=True)
-        engine.add(Mirror(f"file:{tmp_path / 'store'}", interval=0.05), saving)
+        saving = Checkpoint(tmp_path / "run", when=every, resume=True)
+        engine.add(Mirror(f"file:{tmp_path / 'store'}", interval=0.05), local, saving)
         began = []
         engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
 

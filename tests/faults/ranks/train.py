@@ -27,6 +27,7 @@ from camshaft.handlers import (
     Checkpoint,
     JSONLines,
     Local,
+    LocalCheckpoint,
     Mirror,
     RankLogs,
     StopOnSignal,
@@ -176,19 +177,20 @@ def train(options):
     optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
     pairs = TensorDataset(*(each.to(net[0].weight.dtype) for each in PAIRS.tensors))
     engine = supervised(model, optimizer, nn.functional.mse_loss)
-    when, local, places = Events.ITERATION_COMPLETED, None, (str(directory),)
+    when, kind, places = Events.ITERATION_COMPLETED, Checkpoint, (str(directory),)
     saves = directory
     if options.local:
         place = options.local.format(rank=rank, half=rank % 2)
         places = (place,)
         if options.own_disks:
-            local, saves = True, Path(place)
+            kind, saves = LocalCheckpoint, Path(place)
             saves.mkdir(parents=True, exist_ok=True)
         else:
-            local, when = Local(place, when=when), Events.ITERATION_COMPLETED(every=8)
+            engine.add(Local(place, when=when))
+            when = Events.ITERATION_COMPLETED(every=8)
     engine.add(
         Validate(DataLoader(pairs, 24), name="val", when=Events.ITERATION_COMPLETED(every=2)),
-        Checkpoint(saves, when=when, keep=latest(2), resume=True, local=local),
+        kind(saves, when=when, keep=latest(2), resume=True),
         JSONLines(saves / "rows.jsonl", when=Events.ITERATION_COMPLETED),
         RankLogs(saves / "logs"),
         fault,

@@ -69,7 +69,7 @@ def test_a_model_without_save_pretrained_is_refused_before_the_run(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_adapter_is_saved_alone_resumed_exactly_and_exported(tmp_path):
+def test_an_adapter_is_resumed_exactly_and_exported_alone(tmp_path):
     peft = pytest.importorskip("peft")
 
     def script(directory, seed=0):
@@ -79,7 +79,7 @@ def test_an_adapter_is_saved_alone_resumed_exactly_and_exported(tmp_path):
         model = peft.get_peft_model(tiny(), config)
         torch.manual_seed(seed)
         each = Events.ITERATION_COMPLETED
-        checkpoint = Checkpoint(directory / "run", when=each, resume=True, frozen=False)
+        checkpoint = Checkpoint(directory / "run", when=each, resume=True)
         export = Export(directory / "adapter", when=each, pretrained=True)
         return model, training(model, checkpoint, export)
 
@@ -93,11 +93,6 @@ def test_an_adapter_is_saved_alone_resumed_exactly_and_exported(tmp_path):
     resumed, second = script(tmp_path / "parts", seed=9)
     second.run(DATA, max_epochs=3)
     assert outcome(resumed) == outcome(model)
-
-    saved = checkpoints(tmp_path / "parts/run").latest()
-    names = {*saved.state_dict("model")}
-    assert len(names) == 2
-    assert all("lora_" in name for name in names)
 
     (exported,) = checkpoints(tmp_path / "parts/adapter")
     assert {"adapter_config.json", "adapter_model.safetensors"} <= {*exported.manifest.files}

@@ -37,7 +37,7 @@ def idle(state, batch):
 def finished(objects):
     engine = Engine(idle, objects=objects)
     state = engine.run("abc", max_epochs=2)
-    return take_run(engine.objects, take_part(state), Layout(), {}, {}, {})
+    return take_run(engine.objects, take_part(state), Layout(), {}, {})
 
 
 def loaded(directory, snapshot):
@@ -82,7 +82,7 @@ def test_what_cannot_be_saved_is_named():
 
 def test_another_number_of_ranks_is_told_of(tmp_path, caplog):
     state = Engine(idle).run("abc", max_epochs=1)
-    snapshot = take_run({}, take_part(state), Layout(), {}, {}, {})
+    snapshot = take_run({}, take_part(state), Layout(), {}, {})
     saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest(world_size=2))
     with caplog.at_level(logging.WARNING, "camshaft"):
         assert SavedRun.at(saved, {}).is_own

@@ -42,7 +42,6 @@ def nested(depth, opening=b"[", closing=b"]"):
         (b"1e400", "out of range"),
         (b"-1e400", "out of range"),
         (b"1" * (LONGEST + 1), "out of range"),
-        (b"0." + b"1" * 10_000_000, "out of range"),
         (b"NaN", "is not JSON"),
         (b"-Infinity", "is not JSON"),
         (b'{"a": 1, "b": 2, "a": 3}', "has the key 'a' twice"),

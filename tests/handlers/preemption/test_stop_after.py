@@ -8,6 +8,7 @@ import time
 import pytest
 
 from camshaft import Engine, Events
+from camshaft.engine.state import End
 from camshaft.handlers import Checkpoint, StopAfter
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.preemption.watchdog import Watchdog
@@ -41,7 +42,7 @@ def engine(clock, *handlers, takes=10.0):
 def test_a_run_is_over_when_the_time_is(clock):
     state = engine(clock, StopAfter(seconds=35)).run(range(9), max_epochs=3)
     assert (state.iteration, state.stop_reason) == (4, "35 seconds are over")
-    assert state.control.resumable
+    assert state.end is End.PAUSED
 
 
 def test_one_that_is_faster_never_notices(clock):

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Events, Stage, State, supervised
+from camshaft.engine.state import End
 from camshaft.handlers import Checkpoint, EarlyStopping, JSONLines, StopOnSignal, Validate
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.preemption.stop_on_signal import Questions
@@ -232,7 +233,7 @@ def test_of_runs_inside_one_another_the_outermost_waits():
 
 def test_one_may_have_run_return_instead_and_without_a_checkpoint_it_only_stops(caplog):
     state = Engine(kill, StopOnSignal(exit=False)).run("abc", max_epochs=1)
-    assert (state.iteration, state.stop_reason, state.control.resumable) == (1, "SIGTERM", True)
+    assert (state.iteration, state.stop_reason, state.end) == (1, "SIGTERM", End.PAUSED)
     assert caplog.text == ""
     assert Engine(lambda state, batch: None).run("abc", state=state).iteration == 3
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from camshaft.handlers.checkpoint.directory import (
-    Remembered,
-    catalogue,
+    ManifestCache,
     checkpoints,
+    saved,
     saved_at,
     verified_at,
     write_checkpoint,
@@ -97,8 +97,8 @@ def test_what_a_run_remembers_of_its_directory_is_what_a_scan_finds(tmp_path, mo
         read.append(path.name)
         return saved_at(path)
 
-    monkeypatch.setattr(catalogue, "saved_at", noted)
-    known = Remembered(tmp_path)
+    monkeypatch.setattr(saved, "saved_at", noted)
+    known = ManifestCache(tmp_path)
     for iteration in (1, 2):
         write_checkpoint(tmp_path, FILES, Manifest(iteration=iteration))
     read.clear()

@@ -23,6 +23,7 @@ from camshaft.handlers.checkpoint.directory import (
     verify,
     verify_files,
     verify_portion,
+    write,
 )
 from camshaft.handlers.checkpoint.format import (
     Manifest,
@@ -43,7 +44,8 @@ DATA = [(torch.full((2, 16), each), torch.full((2, 16), each)) for each in (0.5,
 def make_small(patched, most=8):
     for module in (checksums, verify, files, mirror_store):
         patched.setattr(module, "CHUNK", CHUNK)
-    patched.setattr(checksums, "MOST_CHECKSUMS", most)
+    for module in (checksums, write):
+        patched.setattr(module, "MOST_CHECKSUMS", most)
     verify._zeros.cache_clear()
 
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from torch import nn
 
 from camshaft import supervised
-from camshaft.handlers import Checkpoint, LRSchedule, checkpoints
-from camshaft.handlers.checkpoint.directory import payload_of, stored_in, write_checkpoint
+from camshaft.handlers import Checkpoint, LRSchedule, checkpoints, export_dcp
+from camshaft.handlers.checkpoint.directory import Saved, payload_of, stored_in, write_checkpoint
 from camshaft.handlers.checkpoint.directory.pt_export import portable
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed, take
@@ -196,22 +196,22 @@ def test_what_was_not_made_by_us_is_told_by_its_type():
         portable({"layer": nn.Linear(1, 1)}, "model")
 
 
-def _export_with_little_space(saved, file, limit, pipe, **options):
+def _export_with_little_space(saved, file, limit, pipe, export):
     import signal
 
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
     try:
-        saved.export(file, **options)
+        export(saved, file)
         pipe.send("")
     except OSError as error:
         pipe.send(str(error))
 
 
-def said_with_little_space(saved, file, limit, **options):
+def said_with_little_space(saved, file, limit, export=Saved.export):
     receive, send = get_context("fork").Pipe(duplex=False)
     child = get_context("fork").Process(
-        target=_export_with_little_space, args=(saved, file, limit, send), kwargs=options
+        target=_export_with_little_space, args=(saved, file, limit, send, export)
     )
     child.start()
     send.close()
@@ -240,7 +240,7 @@ def test_an_export_that_fails_in_the_middle_leaves_what_was_there(tmp_path, limi
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_a_directory_that_does_not_fit_on_the_disk_is_a_line_and_nothing_is_left(tmp_path, limit):
     saved, place = saved_with(tmp_path, own={"large": torch.ones(50_000)}), tmp_path / "out" / "dcp"
-    message = said_with_little_space(saved, place, limit, format="dcp")
+    message = said_with_little_space(saved, place, limit, export_dcp)
     assert message.startswith(f"could not write {place}: ")
     assert message.endswith("Nothing of it is left")
     assert "\n" not in message

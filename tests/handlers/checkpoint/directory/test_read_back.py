@@ -70,7 +70,7 @@ def test_what_is_written_is_what_is_read_or_nothing_is_left(tmp_path_factory, ma
     assert (found.path, broken) == (saved.path, {})
     assert found.manifest.to_json() == saved.manifest.to_json()
     if found.manifest.number < LARGEST:
-        assert next_number(directory) == found.manifest.number + 1
+        assert next_number(scan(directory)[0]) == found.manifest.number + 1
 
 
 FILES = st.dictionaries(
@@ -173,14 +173,6 @@ def test_a_save_that_cannot_be_read_ends_the_run(tmp_path, background):
     engine = saving(tmp_path, {2: LARGEST}, background=background)
     with pytest.raises(UnreadableError, match="Nothing of it is left, and older ones are as they"):
         engine.run(DATA, max_epochs=3)
-
-
-def test_a_run_that_could_not_be_resumed_is_not_saved(tmp_path):
-    engine = script(tmp_path)
-    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.control.settings.update({3: 1}))
-    with pytest.raises(UnreadableError, match="no run could be resumed.*settings without a name"):
-        engine.run(DATA, max_epochs=1)
-    assert checkpoints(tmp_path) == []
 
 
 @pytest.mark.parametrize("ask", ["stop", "save"])

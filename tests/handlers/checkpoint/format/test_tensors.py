@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from camshaft.handlers.checkpoint.format import DTYPES, TensorInfo, layout, tensors_in
+from camshaft.handlers.checkpoint.format import DTYPES, TensorInfo, header_of, tensors_in
 
 HERE = sorted(name for name in DTYPES if hasattr(torch, name.removeprefix("torch.")))
 
@@ -37,7 +37,7 @@ def test_every_number_lies_at_a_multiple_of_its_width():
         for name in HERE
         for count in (0, 1, 3)
     }
-    header, places = layout(tensors)
+    header, places = header_of(tensors)
     assert len(header) % 64 == 0
     assert int.from_bytes(header[:8], "little") == len(header) - 8
     assert all(place % tensors[name].itemsize == 0 for name, place in places.items())

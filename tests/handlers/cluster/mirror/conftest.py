@@ -9,7 +9,7 @@ from camshaft.handlers.checkpoint import LOGS, checkpoints
 from camshaft.handlers.checkpoint.directory import drop, scan, unclaimed, write_checkpoint
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
-from camshaft.handlers.cluster.mirror.copies import DRAFT
+from camshaft.handlers.cluster.mirror.listing import DRAFT
 from camshaft.handlers.cluster.mirror.store import Store
 from camshaft.handlers.cluster.mirror.uploader import Uploader
 

@@ -11,8 +11,8 @@ from camshaft import Events
 from camshaft.handlers import JSONLines, fetch, latest
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.cluster.mirror.copies import Copies
 from camshaft.handlers.cluster.mirror.fetching import StoreError
+from camshaft.handlers.cluster.mirror.listing import StoreListing
 from camshaft.handlers.cluster.mirror.store import Store
 
 from .conftest import content_of, copy_all, engine_of, save
@@ -76,10 +76,10 @@ def test_each_bit_of_a_manifest_counts(store, run, fresh, tmp_path):
     whole = path.read_bytes()
     for at in range(len(whole)):
         flipped(at, at % 8)(path)
-        copies = Copies(store)
+        copies = StoreListing(store)
         assert copies or list(copies.broken) == [path.parent.name]
         path.write_bytes(whole[:at])
-        assert list(Copies(store).broken) == [path.parent.name]
+        assert list(StoreListing(store).broken) == [path.parent.name]
         path.write_bytes(whole)
         for bit in range(8):
             changed = bytearray(whole)
@@ -102,7 +102,7 @@ def test_a_training_neither_begins_anew_over_a_damaged_store_nor_replaces_its_ro
         train(tmp_path / "b", 2)
     assert (tmp_path / "store" / "rows.jsonl").read_bytes() == rows
     assert train(tmp_path / "a", 3).iteration == 9  # the machine that has it copies it again
-    assert len(Copies(Store((tmp_path / "store").as_uri(), {}))) == 1
+    assert len(StoreListing(Store((tmp_path / "store").as_uri(), {}))) == 1
 
 
 def test_an_unfinished_copy_is_passed_over_and_the_only_one_lets_a_run_begin(
@@ -130,8 +130,8 @@ def test_an_unfinished_copy_is_passed_over_and_the_only_one_lets_a_run_begin(
     assert fetch(store.url, fresh).name == "iteration-0000000001"
     assert f"{store.url}/{places[1]}" in caplog.text
     copy_all(store, fresh)
-    assert len(Copies(store)) == 1
-    assert not Copies(store).unfinished
+    assert len(StoreListing(store)) == 1
+    assert not StoreListing(store).unfinished
     caplog.clear()
     shutil.rmtree(fresh)
     fetch(store.url, fresh)
@@ -144,7 +144,7 @@ def test_a_kill_at_each_operation_is_never_taken_for_damage(store, run, fresh):
     for iteration in (1, 2):
         save(run, iteration, keep=latest(1), value=float(iteration))
         for _ in kills(lambda: copy_all(store, run), least=20):
-            assert not Copies(store).broken
+            assert not StoreListing(store).broken
             fetch(store.url, fresh)
             shutil.rmtree(fresh, ignore_errors=True)
     assert [each.name.count(".") for each in (fresh.parents[1] / "store").rglob(".tmp*")] == []
@@ -166,7 +166,7 @@ def test_other_damage_costs_no_checkpoint(store, run, manifests, fresh, tmp_path
     damage(tmp_path / "store" / name)
     assert fetch(store.url, fresh).name == "iteration-0000000002"
     shutil.rmtree(fresh)
-    assert len(Copies(store)) == 2
+    assert len(StoreListing(store)) == 2
 
 
 def test_files_of_somebody_else_are_no_broken_checkpoint(store, run, tmp_path, fresh):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from camshaft.handlers import best, every, fetch, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.cluster.mirror.copies import DRAFT
+from camshaft.handlers.cluster.mirror.listing import DRAFT
 from camshaft.handlers.cluster.mirror.store import Store
 
 from .conftest import check_whole, content_of, copy_all, save

@@ -342,7 +342,8 @@ def test_hosts_that_share_no_directory_copy_to_s3_and_start_from_there(processes
     arguments = (tmp_path / "run", "--own-disks", disks, f"--store={s3.address}")
     for iterations in (6, 12):  # the second start finds empty disks
         processes.run_ranks(2, script, *arguments, f"--iterations={iterations}", env=s3.env)
-        assert shown(s3)[-1] == iterations
+        newest = [n for n in objects(s3) if f"iteration-{iterations:010}." in n]
+        assert len([n for n in newest if n.endswith("manifest.json")]) == 2
         assert not [name for name in objects(s3) if name.endswith("draft")]
         shutil.rmtree(tmp_path / "disks")
     processes.run_ranks(2, script, tmp_path / "alone")
@@ -367,11 +368,11 @@ def test_a_new_run_is_refused_where_the_store_has_another(processes, s3, tmp_pat
 def test_the_copying_process_ends_with_its_parent_and_knows_no_torch(processes, s3, tmp_path):
     script = f"""
     import os, subprocess, sys
-    from camshaft.handlers.cluster.mirror.process import Copier
+    from camshaft.handlers.cluster.mirror.process import StoreProcess
     settings = dict(url={str(tmp_path / "store")!r}, shown="", options={{}}, interval=1, wait=60,
                     directory={str(tmp_path / "run")!r}, logs=[], resume=False, fresh=True,
                     failing=False, hosts=None)
-    copier = Copier()
+    copier = StoreProcess()
     copier.start(settings)
     assert "torch" not in open(f"/proc/{{copier._process.pid}}/maps").read()
     print(copier._process.pid, flush=True)

@@ -7,14 +7,14 @@ import pytest
 
 from camshaft.handlers import best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.cluster.mirror.copies import DRAFT, Copies, store_place_of
+from camshaft.handlers.cluster.mirror.listing import DRAFT, StoreListing, store_name_of
 
 from .conftest import begun, content_of, copy_all, save
 from .faulty import NOTHING, Faulty, Killed, killed, kills
 
 
 def iterations(store):
-    return [manifest.iteration for _, manifest in Copies(store).in_order()]
+    return [manifest.iteration for _, manifest in StoreListing(store).in_order()]
 
 
 def test_a_copy_has_the_same_files_under_a_name_that_no_other_checkpoint_gets(store, run, tmp_path):
@@ -80,11 +80,11 @@ def test_what_camshaft_did_not_write_is_never_removed(store, run, tmp_path):
 def test_a_save_of_the_same_iteration_does_not_touch_the_copy_of_the_earlier_one(store, run):
     save(run, 1, value=1.0)
     copy_all(store, run)
-    (first,) = Copies(store)
+    (first,) = StoreListing(store)
     shutil.rmtree(checkpoints(run)[0].path)
     save(run, 1, value=2.0)
     for _ in kills(lambda: copy_all(store, run)):
-        assert first in Copies(store)
+        assert first in StoreListing(store)
 
 
 def test_a_checkpoint_that_is_dropped_while_it_is_copied_is_copied_to_its_end(store, run):
@@ -311,7 +311,7 @@ def test_what_is_behind_is_told_and_then_nothing_is(store, run):
 
 def test_the_place_of_a_checkpoint_is_the_same_with_a_metric_that_is_no_number(run):
     saved = save(run, 1, metrics={"loss": float("nan")})
-    assert store_place_of(saved.manifest) == store_place_of(checkpoints(run)[0].manifest)
+    assert store_name_of(saved.manifest) == store_name_of(checkpoints(run)[0].manifest)
 
 
 @pytest.mark.usefixtures("without_links")

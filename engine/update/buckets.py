@@ -10,15 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Embedding, EmbeddingBag
 from torch.nn.parallel import DistributedDataParallel
 
-from ....engine import Engine, ranks
-from ....engine.modules import all_modules
-from ....engine.update import Update
+from .. import ranks
+from ..modules import all_modules
+from .update import Update
+
+if TYPE_CHECKING:
+    from ..engine import Engine
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

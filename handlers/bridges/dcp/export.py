@@ -11,7 +11,43 @@ from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
-from .dcp_directory import qualified
+from ...checkpoint import Saved
+from ...checkpoint.directory import pt_content, read_objects, telling_new, tree_in
+from ...files import appearing, make_directory
+from .directory import qualified
+
+
+def export_dcp(saved: Saved, directory: str | Path, object: str | None = None) -> Path:
+    """Write a checkpoint as a new directory for `torch.distributed.checkpoint.load`.
+
+    It holds what `Saved.export` writes to a `.pt` file, with the states of optimizers under the
+    names of their parameters.
+
+    Args:
+        saved: The checkpoint.
+        directory: A new directory.
+        object: The name of the one object to export; by default all.
+
+    Raises:
+        BrokenCheckpoint: A file is missing or damaged.
+        OSError: The directory exists, or cannot be written.
+        TypeError: A state holds a value that such a directory cannot.
+        ValueError: The run had no object of that name, an object has the name of a number, or an
+            optimizer changes parameters without a name.
+    """
+    directory = Path(directory)
+    if directory.exists():
+        raise FileExistsError(f"{directory} exists; name a directory that is new")
+    states = read_objects(saved, object)
+    for name, each in tree_in(saved.path)["objects"].items():
+        if name in states and each.get("parameters"):
+            states[name] = by_names(name, states[name], each["parameters"])
+    content = pt_content(states, saved.manifest, object)
+    with telling_new(directory):
+        make_directory(directory.absolute().parent)
+        with appearing(directory) as temporary:
+            write_dcp(content, temporary)
+    return directory
 
 
 def write_dcp(content: Any, directory: Path) -> None:

@@ -15,10 +15,9 @@ from torch.optim import Optimizer
 
 from ....engine import few, ranks
 from ....engine.modules import box_of, is_spread
-from ..directory import DCPDirectory, StoredTensor, qualified
-from ..format import BrokenCheckpoint
-from ..weights import load_weights, parameter_names, weights
-from .read import Targets
+from ...checkpoint import BrokenCheckpoint, StoredTensor
+from ...checkpoint.load import ScriptTensors, load_weights, parameter_names, weights
+from .directory import DCPDirectory, qualified
 
 
 def load_dcp(directory: str | Path, objects: Mapping[str, Module | Optimizer]) -> None:
@@ -137,7 +136,7 @@ def _state(
         both = [key for key in group if key != "params" and None not in (group[key], new.get(key))]
         _compare({key: new[key] for key in both}, {key: group[key] for key in both})
         groups.append({**group, **new})
-    likes, kept, state = Targets({"x": own}), _kept_by(own, groups), dict[int, Any]()
+    likes, kept, state = ScriptTensors({"x": own}), _kept_by(own, groups), dict[int, Any]()
     for name, fulls in states.items():
         state[at := places[name]] = {
             what: saved.tensors.get(full) or saved.value(full) for what, full in fulls.items()

@@ -5,21 +5,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
-from .catalogue import Checkpoints, Verify, chosen
+from .catalogue import Verify, chosen, find
 from .contents import stored_in
-from .dcp_directory import METADATA, DCPDirectory
 from .saved import NAME, Saved, read_weights, saved_at
 from .verify import verify_files
 
+Reader = Callable[[Path, str], Mapping[str, Any] | None]
 
-def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Mapping[str, Any]:
+
+def weights_at(
+    path: Path | Saved, object: str, *, together: bool = False, other: Reader | None = None
+) -> Mapping[str, Any]:
     """What a file, a checkpoint, or a directory of either holds; see `load_matching`.
 
     A file of `torch.save` may hold several objects. Other tensors are `StoredTensor`s, which stay
@@ -29,6 +32,7 @@ def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Ma
         path: The file, the checkpoint or the directory.
         object: Whose weights, where a checkpoint or a directory has those of several.
         together: True if all ranks call this, to verify a checkpoint by parts.
+        other: Reads directories of another library; None for one that it does not know.
 
     Raises:
         FileNotFoundError: The path does not exist, or the directory has no weights.
@@ -40,33 +44,23 @@ def weights_at(path: Path | Saved, object: str, *, together: bool = False) -> Ma
             raise FileNotFoundError(f"{str(path)!r} does not exist; name a file or a checkpoint")
         if not path.is_dir():
             return _in_file(path)
-        if (path / METADATA).exists():
-            saved = DCPDirectory(path)
-            names = saved.names(object) or saved.names("")
-            return {n: saved.tensors[full] for n, full in names.items() if full in saved.tensors}
-    if not together and (one := _one(path)) is not None:
-        return read_weights(one, object, is_verified=False)
+        if other is not None and (found := other(path, object)) is not None:
+            return found
+    if isinstance(path, Saved):
+        path = path.path
+    if not together and NAME.fullmatch(path.absolute().name):
+        return read_weights(saved_at(path), object, is_verified=False)
 
     def choose(verify: Verify) -> Path | None:
-        if (saved := _one(path)) is not None:
-            verify(saved)
-        elif isinstance(path, Path):
-            saved = Checkpoints(path, verify).latest()
+        saved = find(path, verify)
         return None if saved is None else saved.path
 
     place = chosen(choose) if together else choose(verify_files)
     if place is not None:
         return read_weights(saved_at(place), object, is_verified=True)
-    if isinstance(path, Path) and (file := path / f"{object}{TENSORS}").exists():
+    if (file := path / f"{object}{TENSORS}").exists():
         return stored_in(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")
-
-
-def _one(path: Path | Saved) -> Saved | None:
-    """The checkpoint at a path, unless it is a directory of them."""
-    if isinstance(path, Saved):
-        return path
-    return saved_at(path) if NAME.fullmatch(path.absolute().name) else None
 
 
 def _in_file(path: Path) -> Mapping[str, Any]:

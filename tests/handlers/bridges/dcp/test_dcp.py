@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_
 from torch.nn.functional import mse_loss
 
 from camshaft import supervised
-from camshaft.handlers import Checkpoint, checkpoints, load_dcp, load_matching
+from camshaft.handlers import Checkpoint, checkpoints, export_dcp, load_dcp, load_matching
 from camshaft.handlers.checkpoint import BrokenCheckpoint
 
 pytestmark = pytest.mark.filterwarnings(
@@ -119,7 +119,7 @@ def test_an_optimizer_without_states_and_frozen_weights_go_there_and_back(tmp_pa
     engine = supervised(model, optimizer, mse_loss)
     engine.add(Checkpoint(tmp_path / "run"))
     engine.run([(torch.ones(2, 3), torch.ones(2, 2))], max_epochs=2)
-    checkpoints(tmp_path / "run").latest().export(tmp_path / "dcp", format="dcp")
+    export_dcp(checkpoints(tmp_path / "run").latest(), tmp_path / "dcp")
     other = made(1, torch.optim.SGD)
     load_dcp(tmp_path / "dcp", {"model": other[0], "optimizer": other[1]})
     equal((model, optimizer), other)
@@ -135,7 +135,7 @@ def test_tied_weights_have_the_first_of_their_names(tmp_path):
     pair, other, torchs = tied(0), tied(1), tied(2)
     engine = supervised(*pair, mse_loss).add(Checkpoint(tmp_path / "run"))
     engine.run([(torch.ones(2, 3), torch.ones(2, 3))], max_epochs=2)
-    checkpoints(tmp_path / "run").latest().export(tmp_path / "dcp", format="dcp")
+    export_dcp(checkpoints(tmp_path / "run").latest(), tmp_path / "dcp")
     load_dcp(tmp_path / "dcp", {"model": other[0], "optimizer": other[1]})
     equal(pair, other)
     own, state = get_state_dict(*torchs)

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 from zipfile import ZIP_STORED, ZipFile
 
+from ...checkpoint.directory import OpenFiles, StoredTensor
+from ...checkpoint.format import DTYPES, TensorInfo, reading
 from ...files import budget, regular, size_of
-from ..format import DTYPES, TensorInfo, reading
-from .contents import OpenFiles, StoredTensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -249,3 +249,12 @@ def _sizes(given: Any) -> tuple[int, ...]:
     if isinstance(given, tuple) and all(type(n) is int and 0 <= n < budget.BEYOND for n in given):
         return given
     raise ValueError("has something else where sizes should be")
+
+
+def dcp_weights(path: Path, object: str) -> Mapping[str, Any] | None:
+    """The tensors of an object in a DCP directory; None if the path is none."""
+    if not (path / METADATA).exists():
+        return None
+    saved = DCPDirectory(path)
+    names = saved.names(object) or saved.names("")
+    return {n: saved.tensors[full] for n, full in names.items() if full in saved.tensors}

@@ -1,0 +1,11 @@
+from .factory import inner_of as inner_of
+from .factory import loader as loader
+from .mixture import Mixture as Mixture
+from .packing import Packed as Packed
+from .padding import Padded as Padded
+from .samplers import LengthBatches as LengthBatches
+from .samplers import SharedOrder as SharedOrder
+from .seeded_samples import Placed as Placed
+from .seeded_samples import SeededSamples as SeededSamples
+from .sharded_stream import ShardedStream as ShardedStream
+from .sharded_stream import Taken as Taken

@@ -1,0 +1,161 @@
+"""A pass over the data: begun, or gone on with behind the batches that an earlier process had."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any, Generic, Self
+
+from ..state import Batch, Position, State, has_state, parts_inside, same_states, seed_from
+from .in_step import InStep
+from .order import go_on
+from .sources import Source, rest_of
+from .trail import check_same_again
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+
+@dataclass(eq=False)
+class Pass(Generic[Batch]):
+    """Once through the data: its position, for checkpoints, and the batches that are left."""
+
+    source: Source[Batch]
+    state: State[Batch, Any]
+    in_step: InStep
+    batches: Iterator[Batch] = field(default_factory=lambda: iter(()))
+    is_continued: bool = False
+    """True if another process has read the beginning."""
+
+    @property
+    def position(self) -> Position:
+        """The position of the run, which is in this pass."""
+        assert self.state.control.position is not None
+        return self.state.control.position
+
+    def begin(self, number: int | None = None) -> Self:
+        """Begin a pass, the next one unless a number is given; return it.
+
+        Its order is drawn from the random generators as they are now.
+        """
+        source, state, earlier = self.source, self.state, self.state.control.position
+        objects = self._objects_inside()
+        if number is None:
+            number = 1 if earlier is None else earlier.number + 1
+        if state.training:  # an evaluation may share its data set with the training around it
+            source.tell(number)
+        rng = source.capture()
+        seed = seed_from(rng) if earlier is None else earlier.seed
+        position = state.control.position = Position(number, state.iteration, rng, seed)
+        position.sizes, position.dealing = source.sizes(), source.order.dealing()
+        position.parts = {name: deepcopy(each.state_dict()) for name, each in objects.items()}
+        position.usual = None if earlier is None else earlier.usual
+        if (noted := state.control.noted) is not None:
+            noted.begin_pass()
+        self._open(0)
+        return self
+
+    def reopen(self) -> Self:
+        """Go on with the pass of the position, whose order is drawn once more; return it.
+
+        For this, the random generators, the objects of the engine that are inside the data, and
+        the data's own settings are for a while as they were when the pass began.
+
+        Raises:
+            ValueError: The data, or the ranks, are others than a pass can go on with.
+        """
+        source, state, position = self.source, self.state, self.position
+        if position.is_complete and state.control.in_epoch:
+            return self
+        position.is_complete = False  # the iterator of a script that has more data may give more
+        if position.iterator is source.given:  # it stands where this process has left it
+            self.batches = rest_of(source.data)
+            return self
+        consumed = state.iteration - position.began
+        if state.training:
+            source.tell(position.number)
+        with as_the_pass_began(state):
+            go_on(position, source, consumed, state.epoch)
+        now = source.capture()
+        source.restore(position.rng)
+        objects = {n: each for n, each in self._objects_inside().items() if n in position.parts}
+        left = {name: deepcopy(each.state_dict()) for name, each in objects.items()}
+        for name, each in objects.items():
+            each.load_state_dict(deepcopy(position.parts[name]))
+            source.epoch_told = None
+        if state.training:
+            source.tell(position.number)
+        if position.iterator is not None:  # another iterator, of which no checksum is known
+            position.mark = None
+        with as_the_pass_began(state):
+            self._open(consumed)
+        self.is_continued = True
+        for name, each in objects.items():  # else drawing has brought it to where it was
+            if not same_states(each.state_dict(), left[name]):
+                each.load_state_dict(left[name])
+        source.restore(now)
+        return self
+
+    def complete(self) -> None:
+        """Note that no batch of this pass follows; warn if it went on with another length."""
+        position = self.position
+        if position.is_complete:
+            return
+        position.is_complete = True
+        count = self.state.iteration - position.began
+        lengths = (self.source.length(position.dealing), position.usual)
+        known = {length for length in lengths if length}
+        workers = getattr(self.source.data, "num_workers", 0) or 1  # each may end by a short batch
+        if self.is_continued and known and min(abs(count - one) for one in known) >= workers:
+            logger.warning(
+                "the resumed epoch %d has ended after %d batches instead of %s: unless its length "
+                "varies, samples have come twice or never, and camshaft prove shows where",
+                *(self.state.epoch, count, " or ".join(map(str, known))),
+            )
+        position.usual = count if position.usual in (None, count) else 0
+
+    def _open(self, consumed: int) -> None:
+        """Find the batches after the consumed ones, each with its weight over ranks."""
+        source, state, position = self.source, self.state, self.position
+        position.is_once = source.is_once
+        position.iterator = source.given if isinstance(source.given, Iterator) else None
+        if source.begin is not None:
+            source.begin()
+        batches = source.open(position, consumed)
+        if consumed:
+            check_same_again(source, position, consumed, state.epoch)
+        position.is_loaded = False
+        if source.fills_up and state.training and self.in_step.is_on:
+            batches = self.in_step.filled(batches, source, state)
+        if source.move is not None:
+            batches = map(source.move, batches)
+        shares = source.order.shares if state.training else None
+        if shares is not None:
+            batches = _weighted(batches, shares, consumed + 1, state)
+        self.batches = batches
+
+    def _objects_inside(self) -> dict[str, Any]:
+        """By name: the objects of the engine, with a state, from which the data draws."""
+        engine, source = self.state.control.engine, self.source
+        if engine is None or not self.state.training or source.has_state:
+            return {}
+        named = {id(each): name for name, each in engine.objects.items() if has_state(each)}
+        found = parts_inside(source.given, lambda thing: id(thing) in named)
+        return {named[id(each)]: each for each in found}
+
+
+def as_the_pass_began(state: State[Any, Any]) -> AbstractContextManager[None]:
+    """Within a `with` block, the data has the settings with which its current pass began."""
+    noted = state.control.noted
+    return nullcontext() if noted is None else noted.as_the_pass_began()
+
+
+def _weighted(
+    batches: Iterator[Batch], shares: dict[int, float], first: int, state: State[Batch, Any]
+) -> Iterator[Batch]:
+    for number, batch in enumerate(batches, first):
+        state.share = shares.pop(number, 1.0)
+        yield batch
+    state.share = 1.0

@@ -1,0 +1,136 @@
+"""Data with a state of their own, such as torchdata's `StatefulDataLoader`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from inspect import isgeneratorfunction
+from itertools import chain, islice
+from types import GeneratorType
+from typing import Any
+
+from ..state import Batch, Position, capture_generators, gives_batches, parts_inside
+from .order import Order
+from .sources import Source, iterate, left_of
+from .trail import END
+
+RESTARTS = "restart_on_stop_iteration"
+"""The attribute of torchdata's `Loader` by which it begins anew behind the last batch."""
+DRAWING, QUIET = "begun by its first batch:draws:", "begun by its first batch:draws not:"
+
+
+class Stateful(Source[Batch]):
+    """Data with a state of its own, such as torchdata's `StatefulDataLoader`."""
+
+    has_state = True
+    data: Any
+
+    def __init__(self, data: Any) -> None:
+        """Take data; an attribute `fits_any_ranks` says if its state fits any number of ranks."""
+        super().__init__(data, Order(fits_any_ranks=bool(getattr(data, "fits_any_ranks", False))))
+        self.is_loader: bool = hasattr(data, "_get_iterator")
+        """True if a pass begins by drawing a seed, as torch's loader does."""
+        self.known: str | None = None
+        """Whether batches of a generator draw random numbers: `DRAWING`, `QUIET`, or not known."""
+        self.held: Any = None
+        """The loaded state, while the first batch is read and not handed out."""
+
+    def open(self, position: Position, consumed: int) -> Iterator[Batch]:
+        """Load the data's state, and begin.
+
+        A generator begins with its first batch, which is read here: a loader draws a seed then. If
+        its batches draw too, they need the generators of the training instead.
+        """
+        restarts = getattr(self.data, RESTARTS, None)
+        if consumed:
+            self.data.load_state_dict(position.data_state)
+            self.known = position.mark
+            if restarts:
+                setattr(self.data, RESTARTS, False)  # the run was left in this pass, not behind it
+        batches = iterate(self.data)
+        if restarts:
+            setattr(self.data, RESTARTS, restarts)
+        if not isinstance(batches, GeneratorType) or batches.gi_code is left_of.__code__:
+            return batches
+        self.is_sure: bool = self.known is not None
+        first: list[Batch] = []
+        if consumed and self.known != DRAWING and (self.known or self.is_loader):
+            first, self.held = [*islice(batches, 1)], position.data_state
+        return chain.from_iterable(self._begun(first, batches))
+
+    def _begun(self, first: list[Batch], batches: Iterator[Batch]) -> Iterator[Iterable[Batch]]:
+        """All batches; at the second one, look whether it draws random numbers."""
+        self.held = None
+        yield first or islice(batches, 1)
+        if self.known is None:
+            before, second = capture_generators(), [*islice(batches, 1)]
+            self.known = QUIET if capture_generators() == before else DRAWING
+            self.is_sure = True
+            yield second
+        yield batches
+
+    def mark(self, consumed: int) -> str | None:
+        """Whether the batches draw random numbers, if this matters."""
+        return self.known
+
+    def state(self) -> Any:
+        """The data's own state."""
+        return self.data.state_dict() if self.held is None else self.held
+
+    def settle(self, position: Position) -> None:
+        """Load the data's state between two passes, so that the next one begins anew.
+
+        Data that keep the state for their next iterator apply it now. If that finds no batch, the
+        end of a pass is behind them.
+        """
+        state, workers = position.data_state, getattr(self.data, "num_workers", 0)
+        is_other = workers != position.sizes.get("workers", workers)
+        if state is None or (
+            is_other and hasattr(getattr(self.data, "dataset", None), "__getitem__")
+        ):
+            return  # nothing but the workers' places in a pass that is over
+        try:
+            self.data.load_state_dict(state)
+            is_lazy = isgeneratorfunction(type(self.data).__iter__)
+            if not is_lazy and all(each is not state for each in vars(self.data).values()):
+                return
+            batches = iter(self.data)  # the caller restores the generators it draws from
+            if is_lazy and next(batches, END) is not END:
+                self.data.load_state_dict(state)
+        except Exception as error:
+            if not is_other:
+                raise
+            raise ValueError(
+                f"cannot carry on with num_workers={workers}: the state of the "
+                f"{type(self.data).__name__} is of {position.sizes['workers']} workers, and it "
+                f"cannot load that ({error!r}). Go on with as many"
+            ) from error
+
+    def doubts(self) -> list[str]:
+        """Doubts about what the data's own state may not hold."""
+        name, found = type(self.data).__name__, []
+        if getattr(self.data, "num_workers", 0):
+            found.append(
+                f"the random numbers that workers of a {name} draw are not in its state; if yours "
+                "draw some, use a plain DataLoader"
+            )
+        elif self.known == DRAWING and self.is_loader:
+            found.append(
+                f"a {name} draws a seed when its first batch is asked for, and its batches draw "
+                "random numbers too: those after a resume are others. Let its __iter__ begin at "
+                "once, instead of by a generator function"
+            )
+        if buffers := parts_inside(self.data, _has_buffer):
+            found.append(
+                f"a {type(buffers[0]).__name__} holds samples in a buffer, and the state of a "
+                f"{name} may lose them, which camshaft prove shows. A plain DataLoader reads them "
+                "again; ShardedStream(..., shuffle_buffer=) resumes exactly"
+            )
+        return found
+
+
+def _has_buffer(thing: Any) -> bool:
+    return gives_batches(type(thing)) and any(
+        "buffer" in name and (isinstance(value, list | deque) or (type(value) is int and value > 1))
+        for name, value in getattr(thing, "__dict__", {}).items()
+    )

@@ -1,0 +1,13 @@
+from .attached import Attached as Attached
+from .functions import Process as Process
+from .functions import Receiver as Receiver
+from .functions import Subscription as Subscription
+from .functions import Watch as Watch
+from .functions import check_arity as check_arity
+from .functions import is_defined_again as is_defined_again
+from .functions import is_of_a_cell as is_of_a_cell
+from .functions import is_same as is_same
+from .functions import label as label
+from .functions import source as source
+from .signals import Signal as Signal
+from .signals import Signals as Signals

@@ -1,0 +1,222 @@
+"""Where the checkpoints of a run are, and a draft of one there: a hidden folder."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ....engine import State, ranks
+from ...files import remove_path, synchronise
+from ..directory import (
+    Checkpoints,
+    DirectoryLock,
+    ManifestCache,
+    Saved,
+    Verify,
+    chosen,
+    commit,
+    hide,
+    is_claimed,
+    next_number,
+    place_for,
+    saved_at,
+    telling_failures,
+    unclaimed,
+    verified_at,
+    write_part,
+)
+from ..format import Checksums, Keep, Manifest, Payload, TensorInfo
+from .begin import refuse_to_mix, start_over
+from .team import Files, Team
+
+logger: logging.Logger = logging.getLogger("camshaft")
+
+Result = TypeVar("Result")
+Again = Callable[[Callable[[], Result]], Result]
+"""Calls a task, several times if that is needed."""
+
+
+class Depot:
+    """Where the checkpoints of a run are: one directory, that all of its ranks see.
+
+    A save is drafted in a hidden folder there, to which all ranks write. When all have written,
+    rank 0 gives it its name.
+    """
+
+    def __init__(
+        self, directory: str | Path, team: Team | None = None, *, is_export: bool = False
+    ) -> None:
+        """Open nothing yet.
+
+        Args:
+            directory: The directory.
+            team: The ranks that write there.
+            is_export: True if rank 0 alone writes there, what a claim keeps.
+        """
+        self.directory: Path = Path(directory).absolute()  # the script may change its directory
+        self.team: Team = team or Team(self.directory, is_alone=is_export)
+        self.lineage: tuple[str, int] = ("", 0)
+        """The name of the run and the count of its starts; see `Manifest.run`."""
+        self.spared: Path | None = None
+        """A checkpoint that is never dropped."""
+        self.newest: Saved | None = None
+        """The one that the next save replaces, if both are of the same iteration."""
+        self._is_export = is_export
+        self._lock = DirectoryLock(self.directory)
+        self._cache = ManifestCache(self.directory)
+        self._why: tuple[int, str] = (0, "")
+        """The iteration of the newest save, and its reasons."""
+        self._is_open = False
+
+    def open(self) -> None:
+        """Make and lock the directory, and remove unfinished files of killed runs.
+
+        On several ranks, rank 0 holds the lock.
+        """
+        if self._is_open:
+            return
+        self._lock_it(ranks.rank() == 0)
+        self.team.meet()
+
+    def _lock_it(self, is_here: bool) -> None:
+        with ranks.on_all_ranks(f"write to {self.directory}"):
+            Manifest().refuse_large({}, self.team.size)
+            if is_here:
+                self._lock.acquire()
+            self._is_open = True
+
+    def close(self) -> None:
+        """Let other runs write there."""
+        self._is_open = False
+        self._lock.release()
+
+    def refuse_earlier_run(self) -> None:
+        """Refuse a new run beside the checkpoints of an earlier one.
+
+        Raises:
+            FileExistsError: There are checkpoints.
+        """
+        refuse_to_mix(self.directory)
+
+    def begin(self, *, is_anew: bool) -> None:
+        """Begin a new run: refuse the checkpoints of an earlier one, or move them aside."""
+        if is_anew:
+            start_over(self.directory)
+        else:
+            self.refuse_earlier_run()
+
+    def carry_on(self) -> None:
+        """Go on with a state that is at hand, beside the checkpoints that are there."""
+
+    def find(
+        self, which: bool | str | Path, keep: Keep, alone: Verify
+    ) -> tuple[Saved | None, list[str]]:
+        """The checkpoint to resume from, and the names of broken ones; all ranks call this."""
+        saved: Saved | None = None
+
+        def choose(verify: Verify) -> tuple[Path | None, list[str]]:
+            nonlocal saved
+            found = Checkpoints(self.directory, verify)
+            broken = list[str]()
+            if which not in (True, "latest", "best"):
+                saved = verified_at(Path(str(which)), verify)
+            else:
+                saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
+                broken = sorted(found.broken)
+            next_number(found)  # a run that cannot save should not begin
+            return (None if saved is None else saved.path), broken
+
+        path, broken = chosen(choose, alone)
+        if path is not None and ranks.world_size() > 1:  # each rank reads the manifest itself
+            with ranks.on_all_ranks(f"read {path}"):
+                saved = saved_at(path)
+        return saved, broken
+
+    def go_on_from(self, saved: Saved) -> None:
+        """Let the next save replace this checkpoint, if both are of the same iteration."""
+        path = saved.path.absolute()
+        if path.parent == self.directory and path.resolve() != self.spared:
+            self.newest = replace(saved, path=path)
+            self._why = (saved.manifest.iteration, saved.manifest.reason)
+
+    def reasons(self, state: State[Any, Any], reasons: list[str]) -> str:
+        """The reasons of a save, after those of an earlier save of the same iteration."""
+        iteration, text = self._why
+        text = text if iteration == state.iteration else ""
+        for reason in reasons:
+            if f", {reason}, " not in f", {text}, ":
+                text = f"{text}, {reason}" if text else reason
+        self._why = (state.iteration, text)
+        return text
+
+    def claims(self, keep: Keep) -> Keep:
+        """The claims by which checkpoints stay here."""
+        return keep
+
+    def is_wanted(self, manifest: Manifest, keep: Keep) -> bool:
+        """False for an export that no claim would keep."""
+        return not self._is_export or is_claimed(self._cache.scan(), keep, manifest)
+
+    def draft(self, manifest: Manifest) -> Draft:
+        """A hidden folder for a save, whose name is the same on all ranks."""
+        return Draft(self, manifest, self.team.temporary(manifest.iteration))
+
+    def renew(self) -> None:
+        """Make and lock the directory anew if somebody has removed it."""
+        if self.team.is_first_here:
+            self._lock.renew()
+
+    def commit(self, draft: Draft, files: Files, again: Again[Saved]) -> Saved:
+        """Give a draft that all ranks have written its name, on the first rank."""
+
+        def task() -> Saved:
+            found = self._cache.scan()
+            return commit(self.directory, draft.path, files, draft.manifest, self.newest, found)
+
+        self.newest = saved = again(task)
+        self._cache.add(saved)
+        return saved
+
+    def hide_unclaimed(self, keep: Keep, broken: Collection[str]) -> list[Path]:
+        """The directories of checkpoints that no claim keeps, under hidden names."""
+        try:
+            found = self._cache.scan()
+            return hide(unclaimed(found, self.claims(keep), broken, self.spared))
+        except OSError as error:  # the save itself has not failed
+            logger.warning("older checkpoints stay in %s: %s", self.directory, error)
+            return []
+
+
+@dataclass(frozen=True, eq=False)
+class Draft:
+    """A checkpoint that is being written: ranks write their files, then it gets its name."""
+
+    depot: Depot
+    manifest: Manifest
+    path: Path
+
+    def write(
+        self, files: Mapping[str, Payload], meant: Mapping[str, TensorInfo]
+    ) -> Mapping[str, Checksums]:
+        """Write this rank's files, which hold the pieces that are meant; wait for the disk."""
+        depot = self.depot
+        depot.renew()
+        if depot.team.size > 1:
+            written = write_part(self.path, files, meant, depot.newest)
+            synchronise(self.path)  # rank 0 commits what other hosts have written
+            return written
+        place, _ = place_for(depot.directory, self.manifest.iteration, depot.newest)
+        with telling_failures(place):
+            return write_part(self.path, files, meant, depot.newest)
+
+    def tell(self, written: Files | None, failure: BaseException | None) -> Files | None:
+        """Tell rank 0 what this rank has written; the files of all, on a rank that commits."""
+        return self.depot.team.report(self.path, written, failure)
+
+    def give_up(self) -> None:
+        """Remove what ranks have written."""
+        if self.depot.team.is_first_here:
+            remove_path(self.path)

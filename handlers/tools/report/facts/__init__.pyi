@@ -1,0 +1,13 @@
+from .exhibits import Exhibit as Exhibit
+from .journal_lines import read_journal as read_journal
+from .notes import Notes as Notes
+from .parts import RunPart as RunPart
+from .parts import parts_in as parts_in
+from .pictures import Picture as Picture
+from .pictures import to_show as to_show
+from .run_facts import PACE as PACE
+from .run_facts import NothingToReportError as NothingToReportError
+from .run_facts import RunDirectory as RunDirectory
+from .run_facts import RunFacts as RunFacts
+from .run_facts import by_path as by_path
+from .run_facts import runs_in as runs_in
