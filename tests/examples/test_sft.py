@@ -64,14 +64,11 @@ def test_it_learns_to_answer_and_says_what_it_left_out(finished):
     assert "\nWhat does textwrap.dedent do? " in result.stdout
 
 
-def test_the_export_is_an_adapter_and_a_checkpoint_holds_nothing_else(finished, sft, chats):
+def test_the_export_is_an_adapter_that_gives_the_loss_of_the_run(finished, sft, chats):
     from peft import PeftModel
     from transformers import AutoTokenizer
 
     directory, _ = finished
-    names = checkpoints(directory).latest().state_dict("model")
-    assert names
-    assert all("lora_" in name or "modules_to_save" in name for name in names)
     tokenizer = AutoTokenizer.from_pretrained(directory / "tokenizer")
     adapter = checkpoints(directory / "adapter").latest().path
     model = PeftModel.from_pretrained(sft.build_model(tokenizer), adapter, is_trainable=True)
