@@ -257,7 +257,8 @@ def pytest_sessionfinish(session):
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node):
     """Each worker of pytest-xdist has left out the same tests."""
-    node.config.stash[LEFT_OUT] = Counter(node.workeroutput.get("left out", {}))
+    output = getattr(node, "workeroutput", {})  # one that was killed has none
+    node.config.stash[LEFT_OUT] = Counter(output.get("left out", {}))
 
 
 def pytest_terminal_summary(terminalreporter, config):

@@ -1,7 +1,8 @@
-"""Print how many lines the package has, and how many of them are code; fail above the bound.
+"""Print how many lines the core and the whole package have, and how many are code; fail above.
 
-Code is what is no blank line, comment, docstring or import. A change that needs a higher bound says
-why in its message: the package once doubled within two releases, and nobody had decided that.
+The core is all but the rings: `handlers/cluster`, `handlers/bridges` and `handlers/tools`. Code is
+what is no blank line, comment, docstring or import. A change that needs a higher bound says why in
+its message: the package once doubled within two releases, and nobody had decided that.
 """
 
 import ast
@@ -9,7 +10,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-LINES, CODE = 54_200, 31_700
+CORE, LINES, CODE = 38_600, 52_100, 30_400
+RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 
 def code_lines(text: str) -> int:
@@ -25,10 +27,15 @@ def code_lines(text: str) -> int:
     return sum(1 for n, line in lines if line.strip() and line.strip()[0] != "#" and n not in other)
 
 
-texts = [
-    path.read_text() for room in ("engine", "handlers") for path in ROOT.glob(f"{room}/**/*.py")
-]
-lines, code = sum(text.count("\n") for text in texts), sum(map(code_lines, texts))
-print(f"engine and handlers: {lines:,} lines in {len(texts)} files, {code:,} of code")
-if lines > LINES or code > CODE:
-    sys.exit(f"more than {LINES:,} lines or {CODE:,} of code: see {Path(__file__).name}")
+texts = {
+    path.relative_to(ROOT).as_posix(): path.read_text()
+    for room in ("engine", "handlers")
+    for path in ROOT.glob(f"{room}/**/*.py")
+}
+core = sum(text.count("\n") for name, text in texts.items() if not name.startswith(RINGS))
+lines, code = sum(text.count("\n") for text in texts.values()), sum(map(code_lines, texts.values()))
+print(
+    f"engine and handlers: {lines:,} lines in {len(texts)} files, {code:,} of code; core {core:,}"
+)
+if core > CORE or lines > LINES or code > CODE:
+    sys.exit(f"more than {CORE:,}, {LINES:,} or {CODE:,} lines: see {Path(__file__).name}")
