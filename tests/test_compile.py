@@ -1,7 +1,5 @@
 """Models compiled by torch.compile: what Camshaft does makes no new graphs once all is seen."""
 
-from itertools import product
-
 import pytest
 import torch
 from torch._dynamo.utils import counters
@@ -72,9 +70,12 @@ def by_hand(model, optimizer):
     return Engine(step, objects={"model": model, "optimizer": optimizer})
 
 
-FAST = [(in_place, by_supervised), (outside, by_hand)]
-ALL = product((outside, in_place, parts, recomputed), (by_supervised, in_bf16, by_hand))
-WAYS = [pytest.param(*way, marks=() if way in FAST else pytest.mark.slow) for way in ALL]
+WAYS = [
+    (in_place, by_supervised),
+    (outside, by_hand),
+    pytest.param(parts, in_bf16, marks=pytest.mark.slow),
+    pytest.param(recomputed, by_hand, marks=pytest.mark.slow),
+]
 
 
 @pytest.mark.parametrize(("compiled", "build"), WAYS)

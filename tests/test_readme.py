@@ -67,8 +67,9 @@ def blocks_of(page):
 
 
 def looked_up(page):
-    """A page as a parameter; those about migration import large libraries."""
-    return pytest.param(page, marks=[pytest.mark.slow] if page.parent.name == "migrate" else [])
+    """A page as a parameter; some import large libraries, or compile."""
+    is_large = page.parent.name == "migrate" or page.stem in ("low-precision", "compile", "dpo")
+    return pytest.param(page, marks=[pytest.mark.slow] if is_large else [])
 
 
 def runs_elsewhere(page):

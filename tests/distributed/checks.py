@@ -6,18 +6,20 @@ from types import FunctionType
 from camshaft import ranks
 
 
-def make(checks):
-    """Make these checks one after another, and tell of each that it is done.
+def checks_of(script):
+    """Of a script's `globals()`, the functions without arguments whose names are sentences.
 
-    Of a script's `globals()`, they are the functions without arguments whose names are sentences,
-    of four words or more.
+    These have four words or more.
     """
-    if isinstance(checks, dict):
-        functions = [each for each in checks.values() if isinstance(each, FunctionType)]
-        plain = [each for each in functions if not each.__code__.co_argcount]
-        checks = [each for each in plain if each.__name__.count("_") >= 3]
+    functions = [each for each in script.values() if isinstance(each, FunctionType)]
+    plain = [each for each in functions if not each.__code__.co_argcount]
+    return [each for each in plain if each.__name__.count("_") >= 3]
+
+
+def make(script, most=None):
+    """Make the checks of a script one after another, and tell of each that it is done."""
     with ranks.process_group("gloo", timeout=60):
-        for each in checks:
+        for each in checks_of(script)[:most]:
             each()
             print(f"rank {ranks.rank()}: {each.__name__}", flush=True)
         gc.collect()  # gloo's threads abort if a model on ranks outlives the group

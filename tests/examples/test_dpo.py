@@ -1,10 +1,7 @@
 """The example of direct preference optimisation: its loss, its reference, and that it resumes."""
 
-import json
 import math
 import re
-import time
-from copy import deepcopy
 from itertools import islice
 from pathlib import Path
 
@@ -14,20 +11,20 @@ from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy, log_softmax, logsigmoid
 from torch.nn.utils import clip_grad_norm_
 
-from camshaft import Events, loader, supervised
-from camshaft.handlers import Checkpoint, Validate, checkpoints
+from camshaft import Events, loader
+from camshaft.handlers import checkpoints
+
+from .runs import check_same_run, killed_in_mid_epoch, rows_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SFT, DPO = EXAMPLES / "sft.py", EXAMPLES / "dpo.py"
 OF_START = ("--modules", "[a-c]*.py", "--max-steps", "12", "--batch-size", "6")
 SHORT = ("--modules", "[a-c]*.py", "--max-steps", "12", "--every", "4")
-# peft asks transformers for it by its old name.
-pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is:FutureWarning")
-
-
-def rows_of(directory):
-    path = directory / "rows.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+pytestmark = [
+    pytest.mark.slow,  # of the start that it trains first; test_sft.py has the fast ones
+    # peft asks transformers for it by its old name.
+    pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is:FutureWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +66,6 @@ def parts(dpo, start):
     return make, lora, dpo.usable(pairs, 128)
 
 
-@pytest.mark.slow
 def test_it_learns_what_is_preferred_and_says_what_it_left_out(finished):
     directory, result = finished
     first, *_, last = rows_of(directory)
@@ -187,13 +183,11 @@ def test_it_is_the_loop_written_by_hand_with_a_copy_as_its_reference_to_the_last
     assert any(each.any() for name, each in ours.named_parameters() if "lora_B" in name)
 
 
-@pytest.mark.slow
-def test_the_reference_stays_and_no_checkpoint_holds_it(finished, start):
+def test_the_reference_is_the_frozen_model_and_no_checkpoint_holds_a_copy(finished, start):
     directory, _ = finished
     saved = checkpoints(directory).latest()
-    names = list(saved.state_dict("model"))
-    assert names
-    assert all("lora_" in name for name in names)
+    learned = [name for name in saved.state_dict("model") if "lora_" in name]
+    assert learned
     files = {path.name for path in saved.path.iterdir()}
     assert files == {
         *("model.safetensors", "train.safetensors", "state.json", "manifest.json"),
@@ -202,65 +196,21 @@ def test_the_reference_stays_and_no_checkpoint_holds_it(finished, start):
     exported = load_file(
         checkpoints(directory / "adapter").latest().path / "adapter_model.safetensors"
     )
-    assert len(exported) == len(names)
+    assert len(exported) == len(learned)
 
 
-@pytest.mark.slow
-def test_a_copy_as_the_reference_of_a_whole_model_is_not_saved_either(dpo, parts, tmp_path):
-    make, _, pairs = parts
-    model = make().requires_grad_(True).train()  # peft has frozen it
-    reference = deepcopy(model).eval().requires_grad_(False)
-    before = deepcopy(reference.state_dict())
-
-    def loss_fn(output, labels, batch):
-        with torch.no_grad():
-            of_reference = reference(input_ids=batch["input_ids"]).logits
-        gained = dpo.log_probabilities(output.logits, labels)
-        gained = gained - dpo.log_probabilities(of_reference, labels)
-        chosen, rejected = gained.chunk(2)
-        return -logsigmoid(0.1 * (chosen - rejected)).mean()
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    engine = supervised(model, optimizer, loss_fn, weight=dpo.count_pairs)
-    data = loader(pairs, 8, training=True, collate_fn=dpo.collate)
-    engine.add(Validate(data), Checkpoint(tmp_path, resume=True))
-    engine.run(data, max_steps=4)
-    saved = checkpoints(tmp_path).latest()
-    assert saved.state_dict("model").keys() == model.state_dict().keys()
-    objects = json.loads((saved.path / "state.json").read_text())["objects"]
-    assert objects.keys() == {"model", "optimizer"}
-    after = reference.state_dict()
-    assert all(torch.equal(after[name], before[name]) for name in before)
-    assert not torch.equal(model.lm_head.weight, reference.lm_head.weight)
-
-
-@pytest.mark.slow
 def test_killed_in_mid_epoch_and_run_again_it_is_the_same_run(processes, finished, start, tmp_path):
     command = (DPO, "--start", start, "--directory", tmp_path, *SHORT)
-    with processes.start(*command) as process:
-        while not checkpoints(tmp_path) and process.poll() is None:
-            time.sleep(0.005)
-        process.kill()
-    assert process.returncode == -9
-    assert 0 < checkpoints(tmp_path).latest().manifest.iteration < 24
+    assert 0 < killed_in_mid_epoch(processes, tmp_path, *command).iteration < 24
     assert processes.run(*command).stdout == finished[1].stdout
-    assert rows_of(tmp_path) == rows_of(finished[0])
-    one, two = (checkpoints(each).latest().path for each in (tmp_path, finished[0]))
-    name = "model.safetensors"
-    assert (one / name).read_bytes() == (two / name).read_bytes()
-    tensors, others = (load_file(each / "train.safetensors") for each in (one, two))
-    keys = [key for key in others if not key.startswith("run.")]  # generators nobody draws from
-    assert keys
-    assert all(torch.equal(tensors[key], others[key]) for key in keys)
+    check_same_run(tmp_path, finished[0])
 
 
-@pytest.mark.slow
 def test_a_missing_start_is_named(processes, tmp_path):
     missing = processes.run(DPO, "--start", tmp_path / "none", code=2)
     assert "run `python examples/sft.py` first" in missing.stderr
 
 
-@pytest.mark.slow
 def test_two_ranks_take_the_steps_of_one(processes, finished, start, tmp_path):
     command = (DPO, "--start", start, "--directory", tmp_path, *SHORT)
     first, second = processes.run_ranks(2, *command)

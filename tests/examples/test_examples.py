@@ -1,6 +1,5 @@
 """The examples, as their users run them."""
 
-import json
 import os
 import re
 import runpy
@@ -10,17 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.utils.data import DataLoader
 
 from camshaft import Events
 from camshaft.handlers import Checkpoint
 from camshaft.handlers.checkpoint import checkpoints
 
+from .runs import check_same_run, rows_of
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DIGITS, PREEMPTIBLE, CHAR_GPT = (
     EXAMPLES / name for name in ("digits.py", "preemptible.py", "char_gpt.py")
 )
+
 SHORT = ("--max-steps", "40", "--max-length", "64", "--batch-size", "8")
 
 
@@ -56,7 +57,7 @@ def test_it_leaves_checkpoints_events_and_rows(finished):
             *("rank-00000.json", "rank-00000.safetensors"),  # the run: counts and running means
         }
     assert list(directory.glob("events.out.tfevents.*"))
-    rows = json_rows(directory)
+    rows = rows_of(directory)
     assert [row["epoch"] for row in rows if "val/accuracy" in row] == list(
         range(1, rows[-1]["epoch"] + 1)
     )
@@ -71,39 +72,10 @@ def test_run_again_it_says_that_it_is_done(run, finished):
     assert (directory / "rows.jsonl").read_text() == before
 
 
-@pytest.mark.soak
-def test_stopped_and_run_again_it_carries_on_as_the_same_run(processes, run, tmp_path):
-    # The schedule spans the whole run, so the first part is not a shorter run but a killed one.
-    whole = run(tmp_path / "whole", "--max-epochs", "4")
-    four = ("--directory", tmp_path / "parts", "--max-epochs", "4")
-    with processes.start(DIGITS, *four, fresh=True) as process:
-        for line in process.stderr:
-            if line.startswith("epoch 2/4: 100%"):
-                process.kill()
-                break
-    assert process.returncode == -9
-    parts = run(tmp_path / "parts", "--max-epochs", "4", "--seed", "7", fresh=True)
-    assert parts.stdout == whole.stdout
-    assert (tmp_path / "parts" / "rows.jsonl").read_text() == (
-        tmp_path / "whole" / "rows.jsonl"
-    ).read_text()
-    newest, expected = (max((tmp_path / name).glob("iteration-*")) for name in ("parts", "whole"))
-    for name in ("model", "train"):  # the generators nobody seeded differ, and nothing else
-        ours, theirs = (load_file(each / f"{name}.safetensors") for each in (newest, expected))
-        keys = [key for key in theirs if not key.startswith("run.")]
-        assert keys
-        assert all(torch.equal(ours[key], theirs[key]) for key in keys)
-
-
-def rows(directory):
-    path = directory / "rows.jsonl"
-    return path.read_text() if path.exists() else ""
-
-
 def kill_after(number, process, directory):
     """Send SIGTERM to the whole process group, workers and all, when there are so many rows."""
     with process:
-        while rows(directory).count("\n") < number and process.poll() is None:
+        while len(rows_of(directory)) < number and process.poll() is None:
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM, group=True)
         _, err = process.communicate()
@@ -121,18 +93,6 @@ def whole(processes, tmp_path_factory):
     return directory, processes.run(PREEMPTIBLE, "--directory", directory, "--workers", 0).stdout
 
 
-def check_equal(directory, whole):
-    assert rows(directory) == rows(whole)
-    newest, expected = (checkpoints(each)[-1].path for each in (directory, whole))
-    assert newest.name == expected.name
-    name = "model.safetensors"
-    assert (newest / name).read_bytes() == (expected / name).read_bytes()
-    ours, theirs = (load_file(each / "train.safetensors") for each in (newest, expected))
-    keys = [key for key in theirs if not key.startswith("run.")]  # generators nobody draws from
-    assert keys
-    assert all(torch.equal(ours[key], theirs[key]) for key in keys)
-
-
 @pytest.mark.slow
 def test_killed_with_its_workers_and_run_again_it_is_the_same_run(processes, tmp_path, whole):
     expected, printed = whole
@@ -141,7 +101,7 @@ def test_killed_with_its_workers_and_run_again_it_is_the_same_run(processes, tmp
     second = kill_after(90, processes.start(*command), tmp_path)
     assert 0 < first < second < 900
     assert processes.run(*command).stdout == printed
-    check_equal(tmp_path, expected)
+    check_same_run(tmp_path, expected)
 
 
 @pytest.mark.slow
@@ -151,11 +111,7 @@ def test_run_in_parts_by_the_clock_it_is_the_same_run(processes, tmp_path, whole
     stopped = processes.run(*command, "--seconds", 0.2, code=75)
     assert stopped.stdout.endswith("0.2 seconds are over\n")
     assert processes.run(*command).stdout == printed
-    check_equal(tmp_path, expected)
-
-
-def json_rows(directory):
-    return [json.loads(line) for line in (directory / "rows.jsonl").read_text().splitlines()]
+    check_same_run(tmp_path, expected)
 
 
 @pytest.fixture(scope="module")
@@ -170,19 +126,7 @@ def test_in_forty_steps_it_learns_which_characters_there_are(forty_steps):
     bits = float(re.search(r"^40 steps: ([\d.]+) bits a character$", result.stdout, re.M)[1])
     assert bits < 4.6  # 7 bits at first
     assert "    def " in result.stdout
-    assert json_rows(directory)[-1]["step"] == 40
-
-
-@pytest.mark.soak
-def test_asked_to_stop_it_carries_on_as_the_same_run(forty_steps, processes, tmp_path):
-    with processes.start(CHAR_GPT, "--directory", tmp_path, *SHORT) as process:
-        while not (tmp_path / "rows.jsonl").exists() and process.poll() is None:
-            time.sleep(0.05)
-        process.send_signal(signal.SIGTERM)
-    assert process.returncode == 128 + signal.SIGTERM
-    result = processes.run(CHAR_GPT, "--directory", tmp_path, *SHORT)
-    assert result.stdout == forty_steps[1].stdout
-    assert json_rows(tmp_path) == json_rows(forty_steps[0])
+    assert rows_of(directory)[-1]["step"] == 40
 
 
 @pytest.mark.slow
@@ -199,8 +143,8 @@ def test_with_muon_killed_in_mid_epoch_it_carries_on_to_the_same_bits(processes,
     saved = checkpoints(parts)[-1].manifest
     assert saved.step < 24  # the epoch has some 400
     assert processes.run(CHAR_GPT, "--directory", parts, *short).stdout == whole.stdout
-    check_equal(parts, tmp_path / "whole")
-    last = json_rows(parts)[-1]
+    check_same_run(parts, tmp_path / "whole")
+    last = rows_of(parts)[-1]
     assert (last["step"], last["lr/muon"] / last["lr/adamw"]) == (24, pytest.approx(0.02 / 3e-3))
 
 
@@ -296,7 +240,7 @@ def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline
     ("example", "limit"),
     [
         pytest.param("char_gpt", "--max-steps=1", marks=pytest.mark.slow),
-        ("digits", "--max-epochs=1"),
+        pytest.param("digits", "--max-epochs=1", marks=pytest.mark.slow),
         ("fine_tuning", "--max-epochs=1"),
         ("gan", "--max-epochs=1"),
         pytest.param("grpo", "--max-steps=8", marks=pytest.mark.slow),

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from camshaft import Events
-from camshaft.handlers import Checkpoint, History, Validate, checkpoints
+from camshaft.handlers import History, checkpoints
+
+from .runs import check_same_run, rows_of
 
 transformers = pytest.importorskip("transformers")
 GRPO = Path(__file__).parents[2] / "examples" / "grpo.py"
@@ -119,70 +120,6 @@ def test_its_steps_are_those_of_a_loop_by_hand(example, reference):
     assert len({*found}) > 2
 
 
-def test_its_schedule_goes_by_steps_and_limits_by_steps_end_between_batches(example, caplog):
-    rates = []
-
-    def run(max_steps):
-        rates.clear()
-        engine = example["build"](llama(), ones, options(updates=4))
-        engine.on(Events.STEP_COMPLETED)(
-            lambda state: rates.append(state.optimizer.param_groups[0]["lr"])
-        )
-        return engine.run(BATCHES, max_steps=max_steps)
-
-    assert run(20).step == 20
-    assert rates[1] == pytest.approx(0.01)  # after two of twenty steps, the peak
-    assert rates[-2] == pytest.approx(0.01 - 17 / 18 * 0.009)
-    assert not caplog.messages
-    state = run(18)
-    assert (state.iteration, state.step) == (5, 20)
-    assert "max_steps=18, and the run made 20 steps" in caplog.text
-
-
-@pytest.mark.parametrize("reference", ["ema", "frozen"])
-def test_left_between_two_batches_it_goes_on_as_the_same_run(example, reference, tmp_path):
-    def run(directory, at=None):
-        engine = example["build"](llama(), ones, options(reference=reference))
-        engine.add(Checkpoint(directory, resume=True))
-        if at is not None:
-            engine.on(Events.ITERATION_COMPLETED(at=at))(lambda state: state.interrupt("asked to"))
-        state = engine.run(BATCHES, max_steps=18)
-        return state.step, [
-            *weights(engine.objects["model"]),
-            *weights(engine.objects["reference"]),
-        ]
-
-    _, whole = run(tmp_path / "whole")
-    for at in (1, 3, 5):
-        assert run(tmp_path / f"{at}", at)[0] == 3 * at
-        torch.rand(5)  # draws of somebody else
-        assert same(run(tmp_path / f"{at}")[1], whole)
-
-
-def test_a_stop_or_a_save_between_two_updates_of_a_batch_waits_for_its_last(example, tmp_path):
-    engine = example["build"](llama(), ones, options())
-    engine.add(Checkpoint(tmp_path, when=Events.STEP_COMPLETED(at=4)))
-    engine.on(Events.STEP_COMPLETED(at=7))(lambda state: state.interrupt("asked to"))
-    state = engine.run(BATCHES, max_steps=18)
-    assert (state.iteration, state.step) == (3, 9)
-    saved = [(each.manifest.iteration, each.manifest.step) for each in checkpoints(tmp_path)]
-    assert saved[0] == (2, 6)
-
-
-@pytest.mark.parametrize("when", [Events.STEP_COMPLETED(every=2), Events.ITERATION_COMPLETED])
-def test_evaluations_in_between_change_nothing_even_between_two_updates(example, when):
-    def run(*handlers):
-        model = llama()
-        history = History(when=Events.ITERATION_COMPLETED)
-        engine = example["build"](model, ones, options()).add(*handlers, history)
-        engine.run(BATCHES, max_steps=18)
-        earned = [row["reward"] for row in history.rows if "reward" in row]
-        assert len(earned) == 6
-        return [*weights(model), torch.tensor(earned)]
-
-    assert same(run(Validate([["55=", "1="]], when=when)), run())
-
-
 def test_an_evaluation_takes_the_likeliest_answer_to_each_prompt(example):
     engine = example["build"](llama(), lambda prompt, answer: float(len(prompt)), options())
     one, two = (engine.evaluate([["1=", "123="], ["12="]]).metrics for _ in range(2))
@@ -240,45 +177,6 @@ def test_padding_that_a_model_finds_impossible_makes_no_term_infinite(example):
     assert (likely[padding] == 0).all()
 
 
-def test_a_reward_that_is_nan_ends_the_run_before_it_reaches_the_weights(example):
-    model = llama()
-    before = weights(model)
-    engine = example["build"](model, lambda prompt, answer: float("nan"), options())
-    with pytest.raises(FloatingPointError, match="step 1"):
-        engine.run(BATCHES, max_steps=9)
-    assert same(weights(model), before)
-
-
-def test_a_reward_that_raises_ends_the_run_and_mended_it_goes_on_as_the_same_run(example, tmp_path):
-    def run(reward, directory):
-        model = llama()
-        engine = example["build"](model, reward, options())
-        when = Events.ITERATION_COMPLETED
-        engine.add(Checkpoint(directory, when=when, resume=True))
-        engine.run(BATCHES, max_steps=18)
-        return weights(model)
-
-    def broken(prompt, answer):
-        if prompt == "123=":
-            raise ValueError("no verdict")
-        return ones(prompt, answer)
-
-    with pytest.raises(ValueError, match="no verdict") as told:
-        run(broken, tmp_path / "broken")
-    assert "in the process function" in told.value.__notes__[0]
-    assert "iteration 3" in told.value.__notes__[0]
-    assert same(run(ones, tmp_path / "broken"), run(ones, tmp_path / "whole"))
-
-
-def test_a_reward_is_a_number_or_a_truth(example):
-    model, other = llama(), llama()
-    example["build"](model, lambda *each: ones(*each) > 1, options()).run(BATCHES, max_steps=9)
-    example["build"](other, lambda *each: int(ones(*each) > 1), options()).run(BATCHES, max_steps=9)
-    assert same(weights(model), weights(other))
-    with pytest.raises(TypeError, match="NoneType"):
-        example["build"](llama(), lambda *_: None, options()).run(BATCHES, max_steps=9)
-
-
 def test_a_group_of_one_is_refused(example, tmp_path, capsys):
     with pytest.raises(SystemExit):
         example["main"](["--directory", str(tmp_path), "--group", "1"])
@@ -286,17 +184,13 @@ def test_a_group_of_one_is_refused(example, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-def rows(directory):
-    return [json.loads(row) for row in (directory / "rows.jsonl").read_text().splitlines()]
-
-
 @pytest.mark.slow
 def test_its_reward_rises_from_its_start(processes, tmp_path):
     result = processes.run(GRPO, "--directory", tmp_path)
     assert float(re.search(r"^240 steps: ([\d.]+) of 1 earned$", result.stdout, re.M)[1]) > 0.65
-    greedy = [row["val/reward"] for row in rows(tmp_path) if "val/reward" in row]
+    greedy = [row["val/reward"] for row in rows_of(tmp_path) if "val/reward" in row]
     assert greedy[0] < 0.5 < 0.65 < greedy[-1]
-    drawn = [row for row in rows(tmp_path) if "reward" in row]
+    drawn = [row for row in rows_of(tmp_path) if "reward" in row]
     assert all(row["step"] == 4 * row["iteration"] for row in drawn)
     first, last = (sum(row["reward"] for row in part) / 10 for part in (drawn[:10], drawn[-10:]))
     assert last > first + 0.25
@@ -313,7 +207,7 @@ build = script["build"]
 
 def killed(*arguments):
     engine = build(*arguments)
-    engine.on(eval(at))(lambda state: os.kill(os.getpid(), signal.SIGKILL))
+    engine.on(Events.STEP_COMPLETED(at=int(at)))(lambda state: os.kill(os.getpid(), signal.SIGKILL))
     return engine
 
 script["main"].__globals__["build"] = killed
@@ -327,33 +221,18 @@ def whole(processes, tmp_path_factory):
     return directory, processes.run(GRPO, "--directory", directory, *SHORT).stdout
 
 
-@pytest.mark.parametrize(
-    "at",
-    [
-        "Events.STEP_COMPLETED(at=26)",  # between two updates of the seventh batch
-        pytest.param("Events.STEP_COMPLETED(at=20)", marks=pytest.mark.slow),  # before the save
-        pytest.param("Events.STEP_COMPLETED(at=3)", marks=pytest.mark.slow),  # before any save
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [26, 3])  # in the seventh batch, and before any save
 def test_killed_between_two_updates_of_a_batch_it_goes_on_as_the_same_run(
     processes, whole, at, tmp_path
 ):
     expected, printed = whole
     processes.run(KILLED, GRPO, at, "--directory", tmp_path, *SHORT, code=-9)
-    assert [each.manifest.step for each in checkpoints(tmp_path)] == [20] * ("26" in at)
+    assert [each.manifest.step for each in checkpoints(tmp_path)] == [20] * (at == 26)
     assert processes.run(GRPO, "--directory", tmp_path, *SHORT).stdout.endswith(
         printed.splitlines()[-1] + "\n"
     )
-    assert rows(tmp_path) == rows(expected)
-    ours, theirs = (checkpoints(each).latest().path for each in (tmp_path, expected))
-    assert ours.name == theirs.name
-    for name in ("model", "reference"):
-        file = f"{name}.safetensors"
-        assert (ours / file).read_bytes() == (theirs / file).read_bytes()
-    some, others = (load_file(each / "train.safetensors") for each in (ours, theirs))
-    keys = [key for key in others if not key.startswith("run.")]  # generators nobody draws from
-    assert keys
-    assert all(torch.equal(some[key], others[key]) for key in keys)
+    check_same_run(tmp_path, expected, "model", "reference")
 
 
 RANKS = """

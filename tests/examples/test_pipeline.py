@@ -78,6 +78,7 @@ def test_killed_at_any_rank_it_continues_as_the_same_run(processes, whole, tmp_p
     assert all(torch.equal(one, other) for one, other in pairs)
 
 
+@pytest.mark.slow
 def test_killed_in_its_first_save_it_begins_anew_and_with_more_lost_it_is_an_error(
     processes, whole, tmp_path
 ):

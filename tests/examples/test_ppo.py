@@ -9,10 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from camshaft import Engine, Events
-from camshaft.handlers import Checkpoint, checkpoints
+from camshaft.handlers import Checkpoint
 
 ROOT = Path(__file__).parents[2]
 PPO = ROOT / "examples" / "ppo.py"
@@ -128,40 +127,6 @@ def test_in_seconds_its_poles_stand_many_times_as_long(processes, tmp_path):
     assert rows[0]["length"] < 30
     assert [row["step"] for row in rows] == [16 * row["iteration"] for row in rows]
     assert rows[-1]["lr"] == pytest.approx(3e-3 / 960)
-
-
-KILLED = """
-import os, runpy, signal, sys
-from camshaft import Events
-
-example = runpy.run_path(sys.argv[1])
-build = example["build"]
-
-def killed(*arguments):
-    engine = build(*arguments)
-    engine.on(Events.STEP_COMPLETED(at=200))(lambda state: os.kill(os.getpid(), signal.SIGKILL))
-    return engine
-
-example["main"].__globals__["build"] = killed
-example["main"](sys.argv[2:])
-"""
-
-
-@pytest.mark.slow
-def test_killed_between_two_updates_of_a_rollout_it_goes_on_as_the_same_run(processes, tmp_path):
-    whole, parts = tmp_path / "whole", tmp_path / "parts"
-    short = ("--rollouts", 20)
-    expected = processes.run(PPO, "--directory", whole, *short).stdout.splitlines()[-1]
-    processes.run(KILLED, PPO, "--directory", parts, *short, code=-9)
-    assert [each.manifest.iteration for each in checkpoints(parts)] == [10]  # 200 = 12.5 x 16
-    assert processes.run(PPO, "--directory", parts, *short).stdout.splitlines()[-1] == expected
-    assert (parts / "rows.jsonl").read_bytes() == (whole / "rows.jsonl").read_bytes()
-    ours, theirs = (checkpoints(each).latest().path for each in (parts, whole))
-    for name in ("model.safetensors", "train.safetensors"):
-        some, others = (load_file(each / name) for each in (ours, theirs))
-        keys = [key for key in others if not key.startswith("run.")]
-        assert keys
-        assert all(torch.equal(some[key], others[key]) for key in keys)
 
 
 def recipe(name):

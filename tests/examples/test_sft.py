@@ -1,31 +1,24 @@
 """The example of supervised fine-tuning: what its loss is over, and that it resumes."""
 
-import json
 import re
-import time
-from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch.nn.functional import log_softmax
 from torch.nn.utils import clip_grad_norm_
 
 from camshaft import Events, Packed, loader
 from camshaft.handlers import checkpoints
 
+from .runs import check_same_run, killed_in_mid_epoch, rows_of
+
 # peft asks transformers for it by its old name.
 pytestmark = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing. is:FutureWarning")
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SFT = EXAMPLES / "sft.py"
 SHORT = ("--modules", "[a-c]*.py", "--max-steps", "12", "--every", "4", "--batch-size", "6")
-
-
-def rows_of(directory):
-    path = directory / "rows.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +64,11 @@ def test_it_learns_to_answer_and_says_what_it_left_out(finished):
     assert "\nWhat does textwrap.dedent do? " in result.stdout
 
 
-def test_the_export_is_an_adapter_and_a_checkpoint_holds_nothing_else(finished, sft, chats):
+def test_the_export_is_an_adapter_that_gives_the_loss_of_the_run(finished, sft, chats):
     from peft import PeftModel
     from transformers import AutoTokenizer
 
     directory, _ = finished
-    names = checkpoints(directory).latest().state_dict("model")
-    assert names
-    assert all("lora_" in name or "modules_to_save" in name for name in names)
     tokenizer = AutoTokenizer.from_pretrained(directory / "tokenizer")
     adapter = checkpoints(directory / "adapter").latest().path
     model = PeftModel.from_pretrained(sft.build_model(tokenizer), adapter, is_trainable=True)
@@ -174,35 +164,13 @@ def test_the_loss_of_rows_is_that_of_each_conversation_alone(sft, model):
     assert float(found.metrics["loss"]) == pytest.approx(total / tokens, rel=1e-6)
 
 
-def killed_in_mid_epoch(processes, script, directory, *arguments):
-    """Kill a script, as by kill -9, once it has saved a checkpoint; the step that was saved."""
-    with processes.start(script, "--directory", directory, *arguments) as process:
-        while not checkpoints(directory) and process.poll() is None:
-            time.sleep(0.005)
-        process.kill()
-    assert process.returncode == -9
-    return checkpoints(directory).latest().manifest
-
-
-def same_run(ours, theirs):
-    """True if two directories hold the same rows, weights, moments and schedule, to the bit."""
-    one, two = (checkpoints(each).latest().path for each in (ours, theirs))
-    tensors, others = (load_file(each / "train.safetensors") for each in (one, two))
-    keys = [key for key in others if not key.startswith("run.")]  # generators nobody draws from
-    return (
-        (one.name, rows_of(ours)) == (two.name, rows_of(theirs))
-        and (one / "model.safetensors").read_bytes() == (two / "model.safetensors").read_bytes()
-        and bool(keys)
-        and all(torch.equal(tensors[key], others[key]) for key in keys)
-    )
-
-
+@pytest.mark.slow
 def test_killed_in_mid_epoch_and_run_again_it_is_the_same_run(processes, finished, tmp_path):
-    manifest = killed_in_mid_epoch(processes, SFT, tmp_path, *SHORT)
+    command = (SFT, "--directory", tmp_path, *SHORT)
+    manifest = killed_in_mid_epoch(processes, tmp_path, *command)
     assert 0 < manifest.iteration < 24
-    again = processes.run(SFT, "--directory", tmp_path, *SHORT)
-    assert again.stdout == finished[1].stdout
-    assert same_run(tmp_path, finished[0])
+    assert processes.run(*command).stdout == finished[1].stdout
+    check_same_run(tmp_path, finished[0])
 
 
 @pytest.mark.slow
@@ -214,23 +182,6 @@ def test_two_ranks_take_the_steps_of_one(processes, finished, tmp_path):
     assert [row["epoch"] for row in alone][-1] > 1  # so that the short last batch is among them
     for ours, theirs in zip(rows_of(tmp_path), alone, strict=True):
         assert ours["val/loss"] == pytest.approx(theirs["val/loss"], rel=1e-4)
-
-
-@pytest.mark.slow
-def test_killed_on_two_ranks_it_goes_on_alone(processes, finished, tmp_path):
-    with ExitStack() as stack:
-        started = processes.start_ranks(2, SFT, "--directory", tmp_path, *SHORT)
-        for each in started:
-            stack.enter_context(each)
-        while not checkpoints(tmp_path) and all(each.poll() is None for each in started):
-            time.sleep(0.005)
-        for each in started:
-            each.kill()
-    assert 0 < checkpoints(tmp_path).latest().manifest.iteration < 24
-    processes.run(SFT, "--directory", tmp_path, *SHORT)
-    last, alone = rows_of(tmp_path)[-1], rows_of(finished[0])[-1]
-    assert (last["step"], last["iteration"]) == (alone["step"], alone["iteration"])
-    assert last["val/loss"] == pytest.approx(alone["val/loss"], rel=1e-4)
 
 
 def test_it_can_be_tried_out_on_two_batches(sft, tmp_path, caplog):

@@ -164,7 +164,7 @@ def contents(path):
     return {each.name: each.read_bytes() for each in path.iterdir() if each.name[0] != "m"}
 
 
-@pytest.mark.parametrize("at_once", [8, pytest.param(48, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("at_once", [2, pytest.param(48, marks=pytest.mark.soak)])
 def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
     log_and_directory, tmp_path, at_once
 ):

@@ -5,18 +5,19 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from camshaft.handlers import load_matching
 from camshaft.handlers.checkpoint import checkpoints, weights_at
 from camshaft.handlers.tools.report import facts, page
+
+from .draws import drawn, run_draws
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"
@@ -83,19 +84,6 @@ def readers(hostile, run):
     }
 
 
-def drawn(draws, number):
-    """Hypothesis draws so often, from this seed on, and remembers nothing."""
-    options = settings(
-        max_examples=draws,
-        deadline=None,
-        database=None,
-        derandomize=False,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    return lambda test: seed(number)(options(given(st.data())(test)))
-
-
 def attacked(hostile, honest, place, data):
     """A copy of an honest run, after some attacks."""
     shutil.rmtree(place, ignore_errors=True)
@@ -131,36 +119,21 @@ NAMES = [
 ]
 
 
-def run_draws(hostile, honest, tmp_path, draws, first=0, batch=200):
-    """Many draws, in processes of a batch each."""
-    seen, wrong, began = Counter(), Counter(), time.monotonic()
-    for number in range(first, first + -(-draws // batch)):
-        told = hostile.in_child(
-            lambda n=number: check(hostile, honest, tmp_path / "place", min(draws, batch), n)
-        )
-        seen.update(told["seen"])
-        wrong.update(told["wrong"])
-        if wrong:
-            print(number, told["wrong"], flush=True)
-    print(sum(seen.values()), "readings", round(time.monotonic() - began), "s", dict(seen))
-    return wrong
+@pytest.fixture
+def look(hostile, honest, tmp_path):
+    """What was wrong in so many draws."""
+    act = partial(check, hostile, honest, tmp_path / "place")
+    return lambda draws, first=0: run_draws(hostile, act, draws, first)
 
 
-def test_whatever_is_in_a_run_directory_every_reader_ends_soon_and_in_order(
-    hostile, honest, tmp_path
-):
-    assert run_draws(hostile, honest, tmp_path, 50) == {}
-
-
-@pytest.mark.soak
-def test_whatever_is_in_a_run_directory_in_hundreds_of_draws(hostile, honest, tmp_path):
-    assert run_draws(hostile, honest, tmp_path, 400, first=1) == {}
+def test_whatever_is_in_a_run_directory_every_reader_ends_soon_and_in_order(look):
+    assert look(50) == {}
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_whatever_is_in_a_run_directory_in_20000_draws(hostile, honest, tmp_path):
-    assert run_draws(hostile, honest, tmp_path, 20_000, first=100) == {}
+def test_whatever_is_in_a_run_directory_in_20000_draws(look):
+    assert look(20_000, first=100) == {}
 
 
 @pytest.mark.soak

@@ -8,16 +8,18 @@ import os
 import shutil
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 from torch import nn
 
 from camshaft.handlers import load_matching
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.directory import check_pieces, saved_at, verify_portion
+
+from .draws import drawn, run_draws
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 NEWEST = "iteration-0000000004"
@@ -99,14 +101,8 @@ def check(hostile, train, honest, known, place, draws, number):
     seen, wrong = Counter(), Counter()
     place.mkdir(exist_ok=True)
     os.chdir(place.parent)
-    options = settings(
-        max_examples=draws, deadline=None, database=None, derandomize=False,
-        phases=[Phase.generate], suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
 
-    @seed(number)
-    @options
-    @given(st.data())
+    @drawn(draws, number)
     def reads(data):
         shutil.rmtree(place, ignore_errors=True)
         (place / "out").mkdir(parents=True)
@@ -128,22 +124,13 @@ def check(hostile, train, honest, known, place, draws, number):
     return {"seen": seen, "wrong": wrong}
 
 
-def run_draws(hostile, train, sharded, tmp_path, draws, first=0, batch=200):
-    seen, wrong = Counter(), Counter()
+@pytest.fixture
+def look(hostile, train, sharded, tmp_path):
+    """What was wrong in so many draws."""
     known = [bits(each.state_dict("model")) for each in checkpoints(sharded)]
     assert len(known) == 3
-    for number in range(first, first + -(-draws // batch)):
-        told = hostile.in_child(
-            lambda n=number: check(
-                hostile, train, sharded, known, tmp_path / "place", min(draws, batch), n
-            )
-        )
-        seen.update(told["seen"])
-        wrong.update(told["wrong"])
-        if wrong:
-            print(number, told["wrong"], flush=True)
-    print(sum(seen.values()), "readings", dict(seen))
-    return wrong
+    act = partial(check, hostile, train, sharded, known, tmp_path / "place")
+    return lambda draws, first=0: run_draws(hostile, act, draws, first)
 
 
 @pytest.mark.slow
@@ -167,13 +154,11 @@ def test_of_pieces_that_nobody_touched_every_reader_gives_what_was_saved(
 
 
 @pytest.mark.slow
-def test_whatever_pieces_hold_every_reader_ends_soon_and_loads_nothing_else(
-    hostile, train, sharded, tmp_path
-):
-    assert run_draws(hostile, train, sharded, tmp_path, 60) == {}
+def test_whatever_pieces_hold_every_reader_ends_soon_and_loads_nothing_else(look):
+    assert look(60) == {}
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_whatever_pieces_hold_in_5000_draws(hostile, train, sharded, tmp_path):
-    assert run_draws(hostile, train, sharded, tmp_path, 5000, first=100) == {}
+def test_whatever_pieces_hold_in_5000_draws(look):
+    assert look(5000, first=100) == {}

@@ -9,7 +9,6 @@ COMPARISONS = {
     **{ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"},
 }
 ARITHMETIC = {ast.Add: "-", ast.Sub: "+", ast.Mult: "/", ast.Div: "*", ast.FloorDiv: "*"}
-STATEMENTS = (ast.Raise, ast.Continue, ast.Break, ast.Delete, ast.AugAssign)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 from torchmetrics import CatMetric, MeanMetric, RunningMean
 
 from camshaft import Events, LengthBatches, Padded, handlers
-from camshaft.handlers import checkpoint, schedules
+from camshaft.handlers import schedules
 
 from . import sources, steps, users
 
@@ -27,7 +27,6 @@ NAMES = {
         name: getattr(schedules, name)
         for name in ("cosine", "hold", "inverse_sqrt", "linear", "warmup")
     },
-    **{name: getattr(checkpoint, name) for name in ("best", "every", "latest")},
     **{each.__name__: each for each in (BatchSampler, DataLoader, DistributedSampler)},
     **{each.__name__: each for each in (RandomSampler, WeightedRandomSampler)},
     **{each.__name__: each for each in (StatefulDataLoader, LengthBatches, Padded)},

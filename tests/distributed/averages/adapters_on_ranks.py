@@ -7,6 +7,9 @@ import peft
 import pytest
 import torch
 import transformers
+
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import FORMS, batches, check, sharded, share, whole
 from models import Net as Base
 from safetensors.torch import load_file, save_file
@@ -171,12 +174,6 @@ def peft_on_a_sharded_model_of_transformers_equals_one_process():
     check(whole(engine.objects["ema"]), whole(wanted.objects["ema"]))
 
 
-CHECKS = [
-    what_is_loaded_is_the_report_of_one_process,
-    an_adapter_trains_averages_and_is_exported_alone_as_in_one_process,
-    peft_on_a_sharded_model_of_transformers_equals_one_process,
-]
-
 with ranks.process_group("gloo"):
     if ranks.rank() == 0:
         PLACE.mkdir(parents=True, exist_ok=True)
@@ -187,6 +184,8 @@ with ranks.process_group("gloo"):
         )
     ranks.gathered(None)
     for FORM in sys.argv[2:] or FORMS[ranks.world_size()]:
-        for each in CHECKS if FORM == "FSDP" else CHECKS[:2]:  # peft's model has no other layout
+        for each in checks.checks_of(globals())[
+            : 3 if FORM == "FSDP" else 2
+        ]:  # peft's model has no other layout
             each()
             print(f"rank {ranks.rank()}, {FORM}: {each.__name__}", flush=True)

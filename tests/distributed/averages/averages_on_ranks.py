@@ -3,9 +3,13 @@
 import copy
 import sys
 from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import FORMS, Net, batches, build, check, sharded, share, whole
 from torch import nn
 from torch.distributed.tensor import Replicate
@@ -198,20 +202,8 @@ def what_cannot_be_says_what_to_do():
         engine.run(data, max_epochs=1)
 
 
-CHECKS = [
-    averages_equal_those_of_one_process,
-    inside_using_the_model_computes_with_the_average_and_outside_with_its_own,
-    an_update_sends_nothing,
-    each_rank_holds_its_own_shards_alone,
-    an_evaluation_of_an_average_leaves_no_trace_in_training,
-    statistics_for_the_mean_are_measured_over_the_batches_of_all_ranks,
-    the_best_weights_are_restored_and_a_longer_run_goes_on_from_the_last_ones,
-    weights_of_one_process_load_into_an_average_and_those_of_another_mesh_too,
-    what_cannot_be_says_what_to_do,
-]
-
 with ranks.process_group("gloo"):
     for FORM in sys.argv[1:2] or FORMS[ranks.world_size()]:
-        for each in CHECKS[: int(sys.argv[2])] if sys.argv[2:] else CHECKS:
+        for each in checks.checks_of(globals())[: int(sys.argv[2]) if sys.argv[2:] else None]:
             each()
             print(f"rank {ranks.rank()}, {FORM}: {each.__name__}", flush=True)

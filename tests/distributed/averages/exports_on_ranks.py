@@ -8,6 +8,9 @@ from unittest.mock import patch
 
 import pytest
 import torch
+
+sys.path.append(str(Path(__file__).parents[1]))
+import checks
 from models import FORMS, Net, build, check, whole
 from safetensors.torch import load_file
 from torch.distributed.device_mesh import init_device_mesh
@@ -174,19 +177,8 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-CHECKS = [
-    a_file_loads_into_the_plain_model_and_equals_one_process,
-    inside_using_each_is_exported_with_its_own_weights,
-    a_failure_of_the_rank_that_writes_is_an_error_on_all,
-    what_fails_once_is_tried_again_with_all_ranks,
-    a_failure_that_is_only_told_of_ends_no_rank,
-    a_failure_of_a_rank_that_sends_is_an_error_on_all,
-    a_model_that_fails_on_one_rank_is_an_error_on_all,
-    rank_0_has_memory_for_one_whole_tensor_and_the_others_for_none,
-]
-
 with ranks.process_group("gloo"):
     for FORM in sys.argv[2:] or FORMS[ranks.world_size()]:
-        for each in CHECKS:
+        for each in checks.checks_of(globals()):
             each()
             print(f"rank {ranks.rank()}, {FORM}: {each.__name__}", flush=True)

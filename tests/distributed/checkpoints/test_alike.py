@@ -3,9 +3,12 @@
 import json
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).with_name("alike_on_ranks.py")
 
 
+@pytest.mark.slow
 def test_ranks_that_hold_other_weights_save_nothing_and_are_told_what_to_write(processes, tmp_path):
     for found in map(json.loads, (e.stdout for e in processes.run_ranks(2, SCRIPT, tmp_path))):
         for name in ("forgotten", "stages", "exported"):

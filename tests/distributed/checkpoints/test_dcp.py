@@ -42,7 +42,7 @@ def test_it_is_read_on_other_numbers_of_ranks_to_the_bit(processes, written, cou
     processes.run_ranks(count, SCRIPT, "read", written)
 
 
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_torch_loads_what_is_exported_on_other_numbers_of_ranks(processes, tmp_path, count):
     processes.run_ranks(3 - count, SCRIPT, "run", tmp_path)
     export_dcp(checkpoints(tmp_path / "run").latest(), tmp_path / "exported")

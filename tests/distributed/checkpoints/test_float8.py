@@ -13,6 +13,7 @@ def told(results):
     return [json.loads(result.stdout.splitlines()[-1]) for result in results]
 
 
+@pytest.mark.slow
 def test_a_run_in_float8_resumes_to_the_same_bits(processes, tmp_path):
     (alone,) = told([processes.run(SCRIPT, tmp_path)])
     assert alone["left"][0] == 13

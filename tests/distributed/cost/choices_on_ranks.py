@@ -236,20 +236,4 @@ def guards_ask_where_a_hook_may_leave_different_gradients():
         assert count(engine) == expected, guard
 
 
-CHECKS = [
-    each_handler_sends_what_the_page_says,
-    all_that_read_the_norm_share_one_message_on_shards,
-    whoever_may_change_gradients_has_the_norm_asked_for_again,
-    a_handler_of_one_rank_that_looks_like_a_reader_of_the_norm_changes_no_message,
-    who_leaves_on_one_rank_in_mid_run_changes_no_message,
-    who_comes_in_mid_run_and_may_change_gradients_is_an_error_where_a_norm_is_shared,
-    shared_norms_give_the_bits_of_norms_of_their_own,
-    a_norm_that_overflows_is_no_gradient_that_is_not_finite,
-    targets_are_one_message_a_window,
-    a_scaler_asks_where_each_rank_has_a_part,
-    what_is_averaged_when_a_window_closes_is_five_with_the_gradients,
-    batches_of_unknown_number_are_two,
-    guards_ask_where_a_hook_may_leave_different_gradients,
-]
-
-checks.make(CHECKS)
+checks.make(globals())

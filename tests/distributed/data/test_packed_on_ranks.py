@@ -48,7 +48,8 @@ def test_four_ranks_and_then_two_take_the_steps_of_one_process(processes, tmp_pa
         assert again[0][kind]["weights"] == last[0][kind]["weights"]
 
 
-@pytest.mark.parametrize("stop_at", [pytest.param(2, marks=pytest.mark.slow), 9])
+@pytest.mark.slow
+@pytest.mark.parametrize("stop_at", [2, 9])
 def test_a_run_that_is_left_in_mid_epoch_goes_on_to_the_same_bits(processes, tmp_path, stop_at):
     whole_at, cut_at = tmp_path / "whole", tmp_path / "cut"
     whole_at.mkdir()

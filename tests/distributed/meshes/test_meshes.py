@@ -41,6 +41,7 @@ def test_ranks_that_each_have_a_part_of_every_sequence_train_as_one_process(
         torch.testing.assert_close(*close, rtol=1e-11, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_a_run_over_parts_of_sequences_resumes_to_the_same_bits(processes, tmp_path):
     for name, stops in (("whole", ()), ("left", (4,))):
         (tmp_path / name).mkdir()

@@ -126,13 +126,4 @@ def tables_count_whole_parameters():
     describe_model(net, SAMPLES.tensors[0][:4])
 
 
-CHECKS = [
-    evaluations_before_and_between_training_leave_it_alone,
-    ranks_with_fewer_batches_go_along_and_each_sample_counts_once,
-    metrics_count_each_sample_once,
-    a_loader_deals_out_to_those_that_read_different_data,
-    a_rate_is_found_and_everything_is_as_before,
-    tables_count_whole_parameters,
-]
-
-checks.make(CHECKS)
+checks.make(globals())

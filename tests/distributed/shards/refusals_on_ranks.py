@@ -261,23 +261,4 @@ def a_micro_batch_of_a_compiled_model_switches_averaging_off_and_on_again():
     assert flags == [False, True]
 
 
-CHECKS = [
-    other_wrappers_are_refused,
-    an_optimizer_of_the_parameters_before_is_refused,
-    nobody_has_said_that_ranks_read_the_same,
-    a_part_that_is_not_sharded_is_refused,
-    a_part_that_nothing_averages_is_refused,
-    gradients_are_divided_by_the_number_of_ranks_that_read_different_data,
-    weights_in_two_splits_need_a_newer_torch,
-    shards_that_torch_would_not_cut_are_refused,
-    a_model_is_averaged_by_those_that_read_different_data,
-    ranks_that_split_each_sample_deal_by_the_mesh_and_count_by_all_ranks,
-    all_ranks_may_read_the_same,
-    a_sampler_for_all_ranks_is_refused_where_some_read_the_same,
-    arguments_that_would_hang_or_train_wrongly_are_refused,
-    precision_and_policy_have_to_agree,
-    an_update_that_does_not_know_the_model_says_so,
-    a_micro_batch_of_a_compiled_model_switches_averaging_off_and_on_again,
-]
-
-checks.make(CHECKS)
+checks.make(globals())

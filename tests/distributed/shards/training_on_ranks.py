@@ -261,23 +261,4 @@ def weights_that_change_after_a_forward_pass_alone_are_those_that_train():
     check_equal(net, whole)
 
 
-CHECKS = [
-    steps_are_those_of_one_process,
-    accumulation_reduces_gradients_once_a_window,
-    clipping_and_norms_are_over_all_shards,
-    guards_see_every_shard_and_leave_good_steps_alone,
-    so_are_those_of_a_step_of_ones_own,
-    norms_of_weights_are_over_all_shards,
-    norms_send_a_message_for_each_dimension_of_a_mesh_and_none_for_each_parameter,
-    nan_on_one_rank_is_kept_out_of_all_shards,
-    spikes_are_skipped_or_the_weights_go_back,
-    frozen_layers_rates_and_groups_are_as_ever,
-    activations_may_be_computed_again,
-    the_policy_of_the_model_is_its_precision,
-    gradients_of_float16_are_scaled_and_an_overflow_skips_the_step_on_all_ranks,
-    targets_are_counted_over_the_data_and_not_over_ranks,
-    a_window_that_fails_leaves_nothing_to_the_next_run,
-    weights_that_change_after_a_forward_pass_alone_are_those_that_train,
-]
-
-checks.make(CHECKS[: int(sys.argv[2])])
+checks.make(globals(), int(sys.argv[2]))

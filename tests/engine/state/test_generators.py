@@ -1,6 +1,5 @@
 """Random number generators, their seeds, and the position in the data that holds them."""
 
-import json
 import random
 import subprocess
 import sys
@@ -8,15 +7,12 @@ import sys
 import numpy
 import pytest
 import torch
-from torch.utils.data import DataLoader
 
 from camshaft import seed_everything
 from camshaft.engine.state import (
     Position,
     capture_generators,
     generators,
-    generators_of,
-    restore_generators,
     seed_all,
 )
 
@@ -24,27 +20,6 @@ from camshaft.engine.state import (
 def draw(generator=None):
     own = torch.rand((), generator=generator).item() if generator else None
     return random.random(), numpy.random.rand(), torch.rand(()).item(), own
-
-
-def test_what_was_captured_is_drawn_again():
-    generator = torch.Generator().manual_seed(1)
-    loader = DataLoader([1, 2], generator=generator)
-    rng = capture_generators(loader)
-    expected = draw(generator)
-    assert draw(generator) != expected
-    restore_generators(rng, loader)
-    assert draw(generator) == expected
-
-
-def test_each_generator_of_a_loader_is_found_once():
-    generator, other = torch.Generator(), torch.Generator()
-    assert generators_of(DataLoader([1], shuffle=True, generator=generator)) == [generator]
-    sampler = torch.utils.data.RandomSampler([1], generator=other)
-    assert generators_of(DataLoader([1], sampler=sampler, generator=generator)) == [
-        generator,
-        other,
-    ]
-    assert generators_of([1, 2]) == []
 
 
 def test_it_works_where_neither_numpy_nor_torch_is_loaded(tmp_path):
@@ -71,44 +46,11 @@ def test_a_seed_is_for_all_of_them():
     assert all(a != b for a, b in zip(draw()[:3], first[:3], strict=True))
 
 
-def test_a_position_goes_there_and_back_and_draws_the_same():
-    position = Position(
-        3,
-        40,
-        capture_generators(),
-        5,
-        rng_when_left=capture_generators(),
-        sizes={"batches": 9},
-        data_state=[1],
-    )
-    expected = torch.rand(2)
-    again = Position.of(position.state_dict())
-    restore_generators(again.rng)
-    assert torch.equal(torch.rand(2), expected)
-    assert (again.number, again.began, again.seed) == (3, 40, 5)
-    assert (again.sizes, again.data_state) == ({"batches": 9}, [1])
-    assert again.rng_when_left is not None
-
-
-def test_a_position_without_a_place_that_was_left_has_none_afterwards():
-    assert Position.of(Position(1, 0, capture_generators(), 5).state_dict()).rng_when_left is None
-
-
 def test_an_iterator_of_an_earlier_release_is_read_on_from_where_its_first_pass_began():
     saved = Position(3, 8, capture_generators(), 5).state_dict() | {"read_from": 2}
     again = Position.of(saved)
     assert (again.began, again.is_once, again.state_dict()["read_from"]) == (2, True, 2)
     assert not Position.of(saved | {"read_from": None}).is_once
-
-
-def test_an_iterator_is_saved_as_how_far_it_was_read():
-    saved = Position(1, 5, capture_generators(), 5, iterator=iter("abc")).state_dict()
-    assert set(saved) == {
-        *("number", "began", "rng", "seed", "left"),
-        *("sizes", "told", "used_up", "read_from", "dealing", "at_end"),
-        *("mark", "usual", "parts"),
-    }
-    json.dumps([saved["number"], saved["began"], saved["left"]])
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**32 - 1])

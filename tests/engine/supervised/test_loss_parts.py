@@ -171,6 +171,7 @@ engine.run(DataLoader(data, 4, shuffle=True), max_epochs=3)
 """
 
 
+@pytest.mark.slow
 def test_killed_in_mid_epoch_and_run_again_it_has_the_same_rows(processes, tmp_path):
     processes.run(KILLED, tmp_path / "whole", 0)
     for kill in (7, 13):

@@ -63,10 +63,6 @@ def numbers(model):
     return [each.detach().clone() for each in model.parameters()]
 
 
-def norm_of(optimizer):
-    return nn.utils.get_total_norm([p.grad for p in optimizer.param_groups[0]["params"]]).item()
-
-
 def are_equal(first, second):
     return all(map(torch.equal, first, second))
 
@@ -440,6 +436,7 @@ def test_groups_that_come_later_are_stepped_and_cleared():
 
 
 # What torch imports to compile an optimizer warns about itself.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 def test_several_optimizers_are_compiled_each_by_itself():
     torch._dynamo.reset()

@@ -3,6 +3,8 @@
 The worker sends itself that signal, since a real lack of memory would hit other processes too.
 """
 
+import pytest
+
 from camshaft.handlers.checkpoint import checkpoints
 
 SCRIPT = """
@@ -77,6 +79,7 @@ def wait_for_the_worker(state):
 """
 
 
+@pytest.mark.slow
 def test_a_worker_that_loses_its_connections_before_it_ends_is_named_too(processes, tmp_path):
     script = SCRIPT.replace("import json", "import time, json").replace(
         "Samples(), 3", "Closing(), 3"
@@ -105,6 +108,7 @@ def wait_for_the_signal(state):
 """
 
 
+@pytest.mark.slow
 def test_the_advice_is_there_also_if_the_signal_comes_while_another_error_is_handled(
     processes, tmp_path
 ):

@@ -7,36 +7,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.optim import SGD, AdamW
-from torch.optim.lr_scheduler import (
-    ChainedScheduler,
-    CosineAnnealingLR,
-    ExponentialLR,
-    LinearLR,
-    ReduceLROnPlateau,
-    SequentialLR,
-)
 
-from camshaft.handlers import EarlyStopping, RestoreBest, best, common
+from camshaft.handlers import EarlyStopping, RestoreBest, best
 from camshaft.handlers.common import (
     Embedding,
     Histogram,
     Image,
     PRCurve,
     Text,
-    advance,
-    aligned,
-    fields_of,
     mode_of,
-    on_host,
-    read,
-    readable_size,
     scalars,
-    show,
-    steps_of,
-    write,
 )
-from camshaft.handlers.files import printable
 
 
 @pytest.mark.parametrize(
@@ -118,65 +99,6 @@ def test_what_does_not_fit_together_is_refused():
         Text(3)
 
 
-def test_labels_may_be_a_tensor():
-    assert Embedding(torch.zeros(2, 2), labels=torch.tensor([3, 4])).labels == ["3", "4"]
-
-
-def test_on_the_host_it_is_the_same():
-    image = on_host(Image(torch.ones(2, 2), "ones"))
-    assert (image.pixels.device.type, image.caption) == ("cpu", "ones")
-    text = Text("words")
-    assert on_host(text) is text
-
-
-KINDS = {
-    "cosine": lambda o: CosineAnnealingLR(o, 20),
-    "sequence": lambda o: SequentialLR(o, [LinearLR(o, 0.1), CosineAnnealingLR(o, 15)], [5]),
-    "chain": lambda o: ChainedScheduler([LinearLR(o, 0.1), ExponentialLR(o, 0.9)]),
-}
-
-
-def optimizer(kind=SGD, **options):
-    return kind([torch.nn.Parameter(torch.zeros(1))], 0.5, **options)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_new_scheduler_goes_to_where_another_one_is(kind):
-    first, second = optimizer(), optimizer()
-    old, new = KINDS[kind](first), KINDS[kind](second)
-    for _ in range(7):
-        first.step()
-        old.step()
-    advance(new, old.state_dict())
-    assert steps_of(new.state_dict()) == steps_of(old.state_dict()) == 7
-    assert first.param_groups[0]["lr"] == second.param_groups[0]["lr"]
-
-
-def test_a_plateau_has_nowhere_to_go():
-    made = optimizer()
-    scheduler = ReduceLROnPlateau(made)
-    advance(scheduler, {"last_epoch": 5, "num_bad_epochs": 3})
-    assert scheduler.last_epoch == 0
-
-
-def test_what_a_group_was_given_is_known_when_schedules_have_moved_it():
-    group = optimizer(AdamW).param_groups[0]
-    group |= {"initial_lr": 0.5, "initial_betas.0": 0.9}
-    write(group, "lr", 0.1)
-    write(group, "betas.0", 0.5)
-    assert (read(group, "lr"), group["betas"]) == (0.1, (0.5, 0.999))
-    assert common.given(group)["lr"] == 0.5
-    assert common.given(group)["betas"] == (0.9, 0.999)
-    assert not [key for key in common.given(group) if key.startswith("initial")]
-
-
-def test_a_scheduler_says_what_it_moves():
-    scheduler = KINDS["cosine"](optimizer())
-    assert "lr" in fields_of(scheduler)
-    scheduler.field = "betas.0"
-    assert fields_of(scheduler) == ("betas",)
-
-
 def test_python_numpy_and_tensor_numbers_become_floats_in_the_order_of_the_metrics():
     metrics = {
         "tensor": torch.tensor(0.5, requires_grad=True),
@@ -203,27 +125,9 @@ def test_an_integer_that_no_float_can_hold_is_infinite():
     assert scalars({"huge": 10**400, "tiny": -(10**400)}) == {"huge": math.inf, "tiny": -math.inf}
 
 
-def test_nan_and_infinity_stay_what_they_are():
-    numbers = scalars({"nan": torch.tensor(math.nan), "infinity": -math.inf})
-    assert math.isnan(numbers["nan"])
-    assert numbers["infinity"] == -math.inf
-
-
-def test_a_value_of_each_dtype_is_the_one_that_item_gives():
-    for dtype in (torch.float16, torch.float32, torch.float64):
-        value = torch.tensor(0.1, dtype=dtype)
-        assert scalars({"value": value}) == {"value": value.item()}
-
-
 @pytest.mark.parametrize("metric", ["val/loss", "score", "val/error", "heatmap", "precise"])
 def test_without_a_word_smaller_is_better(metric):
     assert mode_of("X", metric, None) == "min"
-
-
-@pytest.mark.parametrize("mode", ["min", "max"])
-def test_what_is_said_counts_whatever_the_name(mode):
-    assert mode_of("X", "val/accuracy", mode) == mode
-    assert mode_of("X", "val/loss", mode) == mode
 
 
 @pytest.mark.parametrize("metric", ["val/accuracy", "val_acc", "F1", "test/top-5 accuracy"])
@@ -237,31 +141,3 @@ def test_where_the_name_speaks_for_larger_it_has_to_be_said(make, metric):
 def test_a_mode_that_is_none_is_refused(make):
     with pytest.raises(ValueError, match="needs 'min' or 'max'"):
         make("val/loss", mode="highest")
-
-
-def test_who_was_told_nothing_knows_what_it_goes_by():
-    assert EarlyStopping("val/loss").mode == RestoreBest("val/loss").mode == "min"
-
-
-ROWS = st.lists(st.tuples(st.text(max_size=5), st.integers(0, 10**7)), min_size=1)
-
-
-@given(ROWS)
-def test_columns_begin_and_end_at_the_same_place(rows):
-    lines = aligned(rows)
-    assert len({len(line) for line in lines}) == 1
-    for line, (text, number) in zip(lines, rows, strict=True):
-        assert line.startswith(printable(text))
-        assert line.endswith(f"  {number:,}") or line.endswith(f" {number:,}")
-
-
-def test_what_is_not_printable_is_shown_as_what_it_is(capsys):
-    show(["save\nme \x1b[31m now", "größe"])
-    assert capsys.readouterr().out == "save\\nme \\x1b[31m now\ngröße\n"
-
-
-def test_sizes_are_in_units_that_people_read():
-    sizes = [0, 999, 1000, 12_345_678, 5 * 10**9, 7 * 10**12]
-    assert list(map(readable_size, sizes)) == [
-        *("0 B", "999 B", "1.0 kB", "12.3 MB", "5.0 GB", "7000.0 GB")
-    ]

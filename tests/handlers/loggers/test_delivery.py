@@ -312,25 +312,6 @@ def test_a_writer_that_cannot_be_closed_is_named(background, says, caplog):
     assert says in warning
 
 
-@pytest.mark.parametrize("kind", [JSONLines, CSV])
-@pytest.mark.parametrize("saves", [True, False])
-def test_a_file_that_was_removed_meanwhile_costs_a_warning_and_is_made_again(
-    kind, saves, tmp_path, caplog
-):
-    path = tmp_path / "rows"
-    engine = build(kind(path, when=EACH))
-    engine.on(EACH(at=2))(lambda state: path.unlink())
-    if saves:
-        engine.on(EACH(at=3))(lambda state: state.save("test"))
-    assert engine.run(range(6), max_epochs=1).iteration == 6
-    [warning] = caplog.messages
-    assert f"{path} was removed while the run wrote to it: what it held is lost" in warning
-    first = 3 if saves else 6  # it is looked for at a save, in a new epoch, and at the end
-    with path.open() as file:
-        got = [json.loads(line) for line in file] if kind is JSONLines else csv.DictReader(file)
-        assert [int(row["iteration"]) for row in got] == [*range(first, 7)]
-
-
 def test_ctrl_c_comes_through(tmp_path):
     class Interrupted(Raising):
         def write(self, row):

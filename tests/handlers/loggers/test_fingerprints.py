@@ -221,7 +221,7 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_run_that_is_killed_and_resumed_leaves_the_file_of_the_whole_run(
     processes, tmp_path, every
 ):
@@ -441,54 +441,6 @@ def test_ranks_have_batches_of_their_own_and_weights_together(processes, tmp_pat
     assert found["not_compared"] == {"iterations": 0} | left_out
     compare(two, tmp_path / "engine-1.jsonl", rtol=1e-4)
     assert "batch       not compared\n" in capsys.readouterr().out
-
-
-KILLED_RANKS = """
-    import os, signal, sys
-    from pathlib import Path
-    import torch
-    from torch import nn
-    from torch.nn.parallel import DistributedDataParallel
-    from torch.utils.data import TensorDataset
-    from camshaft import Events, loader, ranks, seed_everything, supervised
-    from camshaft.handlers import Checkpoint, Fingerprints
-
-    folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
-    with ranks.process_group():
-        seed_everything(0)
-        data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
-        layers = nn.Linear(4, 4), nn.Dropout(0.2), nn.BatchNorm1d(4), nn.Linear(4, 1)
-        model = DistributedDataParallel(nn.Sequential(*layers))
-        optimizer = torch.optim.SGD(model.parameters(), 0.1)
-        engine = supervised(model, optimizer, nn.functional.mse_loss, accumulate=2)
-        when = Events.ITERATION_COMPLETED(every=3)
-        engine.add(Checkpoint(folder / "run", when=when, resume=True))
-        engine.add(Fingerprints(folder / "a.jsonl"))
-        if kill_at:
-            at = Events.ITERATION_COMPLETED(at=kill_at)
-            engine.on(at)(lambda state: os.kill(os.getpid(), signal.SIGKILL))
-        engine.on(Events.ITERATION_COMPLETED(at=1))(
-            lambda state: print(ranks.rank(), *model.module[2].running_mean.tolist())
-        )
-        engine.run(loader(data, 8, training=True), max_epochs=3)
-"""
-
-
-@pytest.mark.slow
-def test_two_ranks_that_are_killed_and_resumed_leave_the_file_of_the_whole_run(processes, tmp_path):
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    zero, one = processes.run_ranks(2, KILLED_RANKS, tmp_path / "whole", 0)
-    processes.run_ranks(2, KILLED_RANKS, tmp_path / "killed", 8, code=None)
-    processes.run_ranks(2, KILLED_RANKS, tmp_path / "killed", 0)
-    whole, killed = ((tmp_path / name / "a.jsonl").read_bytes() for name in ("whole", "killed"))
-    assert killed == whole
-    assert whole.count(b"\n") == 15
-    # Running means differ between ranks; those of rank 0 are the ones that are sent to the others.
-    mine, other = (torch.tensor([*map(float, each.stdout.split()[1:])]) for each in (zero, one))
-    norm = float(rows_of(tmp_path / "whole/a.jsonl")[0]["weights"]["2.running_mean"].split()[2])
-    assert norm == pytest.approx(float(mine.norm()), rel=1e-6)
-    assert norm != pytest.approx(float(other.norm()), rel=1e-6)
 
 
 SHARDS = """

@@ -5,7 +5,6 @@ import json
 import math
 import pickle
 import signal
-import sys
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -215,21 +214,6 @@ def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, processes
     assert kind.read(tmp_path / "rows") == kind.read(tmp_path / "whole")
 
 
-def test_each_row_holds_what_is_new(tmp_path):
-    build(JSONLines(tmp_path / "rows", when=WHEN)).run(DATA, max_epochs=2)
-    names = {
-        (row["iteration"], *(name for name in ("loss", "rare", "val/loss") if name in row))
-        for row in lines(tmp_path / "rows")
-    }
-    assert names == {
-        *((iteration, "loss") for iteration in (3, 6, 9, 12, 18)),
-        (13, "rare"),
-        (15, "loss"),
-        (10, "loss", "val/loss"),
-        (20, "loss", "val/loss"),
-    }
-
-
 def odd(logger, *, fail_at=None):
     """An engine that validates where no row is due, and steps each third iteration."""
 
@@ -324,7 +308,7 @@ def test_a_validation_of_each_step_and_one_in_another_event_are_rows_too(tmp_pat
 
 
 @pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
-@pytest.mark.parametrize("save", [1, 2, 3, 4, 7, 8, 9, 10, 13])
+@pytest.mark.parametrize("save", [1, 3, 8, 13])
 def test_rows_of_validations_are_there_once_wherever_a_run_is_saved(
     kind, save, tmp_path, fail_and_resume
 ):
@@ -353,7 +337,7 @@ class Own(EventEnum):
     HAPPENED = "happened"
 
 
-@pytest.mark.parametrize("save", [1, 2, 3, 4, 5, 6, 7, 9, 10, 12])
+@pytest.mark.parametrize("save", [2, 4, 5, 7])
 def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
     kind, save, tmp_path, fail_and_resume
 ):
@@ -367,16 +351,6 @@ def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
     else:
         assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
     assert not list(tmp_path.glob("*.1"))
-
-
-def test_an_interrupted_run_and_its_resumption_have_the_rows_of_one_run(kind, tmp_path):
-    odd(kind.logger(tmp_path / "whole", when=EACH(every=4))).run(range(5), max_epochs=3)
-    engine = odd(kind.logger(tmp_path / "parts", when=EACH(every=4)))
-    engine.on(EACH(at=(6, 10)))(lambda state: state.interrupt("enough"))
-    state = engine.run(range(5), max_epochs=3)
-    state = engine.run(range(5), state=state)
-    engine.run(range(5), state=state)
-    assert kind.read(tmp_path / "parts") == kind.read(tmp_path / "whole")
 
 
 def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(
@@ -528,18 +502,6 @@ def test_a_library_that_is_not_there_is_named_with_what_to_install():
     with pytest.raises(ModuleNotFoundError) as caught:
         need("no_such_library", "Board", "board")
     assert str(caught.value) == 'Board needs no_such_library: pip install "camshaft[board]"'
-
-
-def test_a_library_that_cannot_be_imported_counts_as_not_there(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tqdm", None)
-    with pytest.raises(ModuleNotFoundError, match="Board needs tqdm"):
-        need("tqdm", "Board", "board")
-
-
-def test_looking_for_a_library_imports_nothing(monkeypatch):
-    monkeypatch.delitem(sys.modules, "this", raising=False)
-    need("this", "Board", "board")
-    assert "this" not in sys.modules
 
 
 def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so_and_others_become_text():

@@ -165,7 +165,7 @@ def test_by_default_it_is_written_when_loggers_write_a_row():
 
 
 @pytest.mark.parametrize("form", [{}, {"over": 3}, {"decay": 0.5}], ids=str)
-@pytest.mark.parametrize("stop_at", range(1, 8))
+@pytest.mark.parametrize("stop_at", [1, 4, 7])
 @pytest.mark.parametrize("number", [float, torch.tensor], ids=["floats", "tensors"])
 def test_an_interrupted_mean_is_the_same_as_an_uninterrupted_one(form, stop_at, number, paused):
     data = [(loss, samples) for samples, loss in enumerate((0.1, 0.7, 0.3, 0.9), 1)]

@@ -467,6 +467,7 @@ def test_ranks_leave_an_evaluation_before_the_same_batch(processes, tmp_path, wa
     assert (tmp_path / "rows").read_text() == (tmp_path / "whole/rows").read_text()
 
 
+@pytest.mark.slow
 def test_an_evaluation_of_one_rank_alone_is_made_to_its_end(processes, tmp_path):
     results = interrupted(processes, [1], tmp_path, 0.05, "alone")
     assert [each.returncode for each in results] == [143, 143], results[1].stderr[-2000:]

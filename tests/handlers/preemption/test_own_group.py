@@ -58,13 +58,14 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "place", "context"),
     [
         ("SIGTERM", "step", "fork"),
         pytest.param("SIGTERM", "step", "forkserver", marks=pytest.mark.soak),
-        pytest.param("SIGTERM", "evaluation", "fork", marks=pytest.mark.slow),
-        pytest.param("SIGTERM", "save", "fork", marks=pytest.mark.slow),
+        ("SIGTERM", "evaluation", "fork"),
+        ("SIGTERM", "save", "fork"),
         pytest.param("SIGINT", "step", "fork", marks=pytest.mark.soak),
         pytest.param("SIGUSR1", "step", "fork", marks=pytest.mark.soak),
     ],

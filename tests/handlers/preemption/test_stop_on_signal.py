@@ -231,13 +231,6 @@ def test_of_runs_inside_one_another_the_outermost_waits():
     assert inner[0] - began < 0.3 <= time.monotonic() - inner[0]
 
 
-def test_the_exit_comes_after_everybody_had_a_turn():
-    engine, seen = Engine(kill, StopOnSignal()), []
-    engine.on(Events.CLOSED, stage=Stage.REPORT)(lambda state: seen.append("closed"))
-    exits(engine, "abc", 1)
-    assert seen == ["closed"]
-
-
 def test_one_may_have_run_return_instead_and_without_a_checkpoint_it_only_stops(caplog):
     state = Engine(kill, StopOnSignal(exit=False)).run("abc", max_epochs=1)
     assert (state.iteration, state.stop_reason, state.end) == (1, "SIGTERM", End.PAUSED)

@@ -142,7 +142,7 @@ def test_a_scheduler_may_be_among_the_objects_already():
     assert engine.objects["scheduler"] is scheduler
 
 
-@pytest.mark.parametrize("stop_at", range(1, 20))
+@pytest.mark.parametrize("stop_at", [1, 6, 7, 13, 19])
 def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at, paused):
     def cosine(optimizer):
         return CosineAnnealingLR(optimizer, 20)

@@ -1,12 +1,9 @@
 """A run with handlers of ignite that is resumed in the middle of an epoch is the same run."""
 
-from pathlib import Path
-
 import pytest
 
 from camshaft import Events
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.checkpoint import checkpoints
 
 from .sides import BATCHES, ByCamshaft, Everything, batches, same
 
@@ -36,12 +33,3 @@ def test_resumed_in_mid_epoch(tmp_path, stop):
     assert same(whole.metrics, first.metrics + second.metrics)
     assert same(whole.rates, first.rates + second.rates)
     assert same(whole.remembered(), second.remembered())
-
-
-@pytest.mark.slow
-def test_killed_in_mid_epoch_it_is_the_same_run(processes, tmp_path):
-    script = Path(__file__).with_name("killed.py")
-    whole = processes.run(script, tmp_path / "whole", 0).stdout
-    processes.run(script, tmp_path / "killed", 10, code=-9)
-    assert checkpoints(tmp_path / "killed/run").latest().manifest.iteration == 8
-    assert processes.run(script, tmp_path / "killed", 0).stdout == whole

@@ -9,6 +9,7 @@ import yaml
 from camshaft.handlers import checkpoints
 
 
+@pytest.mark.slow
 def test_the_project_runs_is_continued_and_passes_its_test(camshaft, tmp_path):
     place = tmp_path / "my project"
     code, lines, errors = camshaft("init", place)

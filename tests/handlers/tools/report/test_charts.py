@@ -239,17 +239,6 @@ def test_one_run_has_a_colour_for_each_metric_and_a_line_where_it_was_resumed():
     assert [shape["x0"] for shape in figure["layout"]["shapes"]] == [5]
 
 
-def test_several_runs_have_a_colour_each_and_thin_lines_for_training():
-    runs = [run_of(name, loss=[3.0], **{"val/loss": [4.0]}) for name in ("one", "two")]
-    figure = figure_of(*runs)
-    assert [
-        (each["name"], each["meta"]["colour"], each["line"]["width"]) for each in figure["data"]
-    ] == [
-        *(("one: loss", "c0", 1.25), ("one: val/loss", "c0", 2)),
-        *(("two: loss", "c1", 1.25), ("two: val/loss", "c1", 2)),
-    ]
-
-
 def test_a_run_has_one_colour_in_all_charts_and_the_eleventh_is_dashed():
     runs = [run_of(f"run {number}", lr=[1.0]) for number in range(12)]
     del runs[3].curves["lr"]

@@ -50,11 +50,6 @@ def test_it_writes_one_page_about_one_run_or_several(camshaft, tmp_path):
     assert "<title>one, two: Camshaft</title>" in page.read_text()
 
 
-def test_a_name_that_no_encoding_has_is_no_error(camshaft, tmp_path):
-    page = tmp_path / "page.html"
-    assert camshaft("report", run_in(tmp_path / "one", **{"\ud800": 1}), "-o", page)[0] == 0
-
-
 def test_a_page_about_checkpoints_alone_says_what_to_add(camshaft, save, tmp_path):
     save(1)
     assert camshaft("report", tmp_path / "run", "-o", tmp_path / "page.html")[0] == 0
@@ -276,12 +271,6 @@ def test_several_runs_are_compared_in_one_table_with_what_differs(write, tmp_pat
     assert best.count("all 3 runs") == 1  # the loss of the evaluation is equal in all
     legend = re.sub("<.*?>", " ", shown["sections"]["legend"]).split()
     assert legend == ["a", "b", "c"]
-
-
-def test_the_pace_is_a_curve_by_itself(tmp_path):
-    lines = [{"event": "started", "time": 10 * each, "iteration": each} for each in range(3)]
-    (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
-    assert RunDirectory(tmp_path, "x").facts().curves["iterations per second"]["y"] == [0.1, 0.1]
 
 
 def test_runs_are_named_by_the_shortest_ends_of_their_paths_that_differ(tmp_path):
