@@ -140,7 +140,7 @@ class Search:
 
     def __init__(self, directory: Path, hosts: Hosts, store: Holder | None = None) -> None:
         with ranks.on_all_ranks(f"read {directory}"):
-            self.disk = Disk(directory, hosts)
+            self.disk: Disk = Disk(directory, hosts)
             self._holders: list[Holder] = [self.disk]
             self._holders += [store] if store and ranks.rank() == 0 else []
             lists = [[CheckpointId.of(m) for m in each.manifests()] for each in self._holders]

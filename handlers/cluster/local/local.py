@@ -298,7 +298,7 @@ class LocalDepot(Depot):
 
     def _name(self, run: str, starts: int) -> None:
         """Note which run it is, and which start of it."""
-        self.lineage = (run or str(ranks.from_first(uuid4().hex)), starts + 1)
+        self.lineage: tuple[str, int] = (run or str(ranks.from_first(uuid4().hex)), starts + 1)
 
     def close(self) -> None:
         """Let other runs write there; serve no files any more."""
@@ -332,7 +332,7 @@ class LocalDepot(Depot):
             team.tell(draft.path, saved.manifest, is_copied=is_copied)
         if is_copied and store is not None:
             store.upload(saved)
-        self.newest = saved
+        self.newest: Saved | None = saved
         return saved
 
 

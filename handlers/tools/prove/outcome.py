@@ -73,7 +73,8 @@ def _left(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dic
                 yield ("file", own, ()), {"": _digest(file.read_bytes())}
     for own, each in rows.items():
         yield ("row", own, ()), {"the number of rows": str(len(each))}
-        yield from ((("row", own, (number,)), row) for number, row in enumerate(each))
+        for number, row in enumerate(each):
+            yield ("row", own, (number,)), row
 
 
 def _reported(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dict[str, str]]]:
