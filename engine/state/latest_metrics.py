@@ -226,9 +226,14 @@ def as_float(number: Any) -> float:
     (inf, -inf, 3.0)
 
     Raises:
-        TypeError: It is not a number.
+        TypeError: It is not a number, or a DTensor, whose number would be that of this rank's part.
         ValueError: It is text that is not a number.
     """
+    if hasattr(number, "full_tensor"):  # float() of one does not ask the other ranks
+        raise TypeError(
+            "a metric is a DTensor, of which each rank has a part, so that ranks would differ: "
+            "write state.metrics[name] = value.full_tensor(), on all ranks"
+        )
     try:
         return float(number)
     except OverflowError:

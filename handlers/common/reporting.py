@@ -32,6 +32,8 @@ def scalars(metrics: Mapping[str, Any]) -> dict[str, float]:
     numbers, by_device = dict[str, float](), dict[torch.device, dict[str, Tensor]]()
     for name, value in metrics.items():
         if isinstance(value, Tensor):
+            if hasattr(value, "full_tensor"):
+                as_float(value)  # an error
             if value.ndim == 0 and not value.is_complex():
                 numbers[name] = 0.0  # its place among the others, until the copy is there
                 by_device.setdefault(value.device, {})[name] = value.detach()

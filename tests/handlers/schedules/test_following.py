@@ -1,5 +1,7 @@
 """What a schedule sees of its run: the rate that was used, other schedules, the pace of steps."""
 
+import math
+from contextlib import nullcontext
 from functools import partial
 from itertools import pairwise
 
@@ -452,3 +454,14 @@ def test_a_scheduler_on_the_steps_of_another_optimizer_is_refused(small):
     script.add(StepLR(critic, 30), name="critic")
     with pytest.raises(ValueError, match=r"pass LRSchedule\(\.\.\., when=Own.CRITIC_UPDATED\)"):
         script.run(4, max_epochs=1)
+
+
+@pytest.mark.parametrize("planned", [8, 12, 20])
+def test_a_cosine_that_climbs_again_after_its_planned_steps_is_told(small, planned):
+    def factor(step, *, num_training_steps):  # as transformers.get_cosine_schedule_with_warmup
+        return (1 + math.cos(math.pi * step / num_training_steps)) / 2
+
+    script = small().add(lambda o: LambdaLR(o, partial(factor, num_training_steps=planned)))
+    is_told = pytest.warns(UserWarning, match="give num_training_steps=12")
+    with is_told if planned < 12 else nullcontext():
+        script.run(3, max_epochs=4)
