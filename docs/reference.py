@@ -19,7 +19,10 @@ SUBJECTS = {
     "supervised": ("Batches, outputs and devices", "engine.supervised"),
     "data": ("Data and modules", "engine.data.loaders engine.modules"),
     "ranks": ("Ranks", "engine.ranks"),
-    "saving": ("Checkpoints and stops", "checkpoint preemption"),
+    "saving": (
+        "Checkpoints and stops",
+        "checkpoint checkpoint.format.retention bridges.dcp preemption",
+    ),
     "clusters": (
         "Object stores, replicas and Ray",
         "cluster.local cluster.mirror cluster.replicas bridges.ray",
