@@ -58,12 +58,10 @@ def test_an_engine_shows_its_picture(executed):
     assert "ProgressBar" in drawn
 
 
-def test_a_plan_is_a_table(executed):
+def test_a_plan_is_shown_as_it_is_printed(executed):
     [output] = executed.outputs["plan"]
-    table = ElementTree.fromstring(output.data["text/html"])
-    assert ["1", "3", "Events.ITERATION_COMPLETED"] in [
-        [cell.text for cell in row][1:4] for row in table
-    ]
+    text = ElementTree.fromstring(output.data["text/html"]).text
+    assert any("Events.ITERATION_COMPLETED" in line for line in text.splitlines())
 
 
 def test_a_run_shows_one_live_bar_and_nothing_on_standard_error(executed):

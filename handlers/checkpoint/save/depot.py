@@ -57,6 +57,8 @@ class Depot:
             is_export: True if rank 0 alone writes there, what a claim keeps.
         """
         self.directory: Path = Path(directory).absolute()  # the script may change its directory
+        self._given = Path(directory)
+        """As the script names it, for messages of the start."""
         self.team: Team = team or Team(self.directory, is_alone=is_export)
         self.lineage: tuple[str, int] = ("", 0)
         """The name of the run and the count of its starts; see `Manifest.run`."""
@@ -119,7 +121,7 @@ class Depot:
 
         def choose(verify: Verify) -> tuple[Path | None, list[str]]:
             nonlocal saved
-            found = Checkpoints(self.directory, verify)
+            found = Checkpoints(self._given, verify)
             broken = list[str]()
             if which not in (True, "latest", "best"):
                 saved = verified_at(Path(str(which)), verify)
