@@ -1,0 +1,360 @@
+"""Try a library beside Camshaft: a run that is killed and started again against one of no kill.
+
+A file `crossing_<library>.py` holds scripts as users write them, each under a decorator that says
+what happens: `exact` or `told`. It becomes a test, and a row of docs/project/works-with.md:
+
+    @exact("litdata", "Data", "engine.run(StreamingDataLoader(data, batch_size=4))")
+    def test_streaming(folder):
+        "A StreamingDataLoader with two workers."
+        ...
+        return Trial(engine, loader)
+
+The run of no kill and those that are killed are forked from one interpreter, and those that resume
+from another one: the libraries are imported twice, and no address or hash lives on.
+"""
+
+import functools
+import hashlib
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import logging
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+KINDS = "Data Augmentations Optimizers Schedules Averages Metrics Models Logs".split()
+EVERY = 3
+"""Iterations between saves. Besides, each epoch ends with one."""
+
+
+@dataclass
+class Trial:
+    """What a script has made: the engine, which gets a `Checkpoint`, and what to run it on.
+
+    `by_hand` trains the same by a loop of its own and returns the objects of `engine.objects` that
+    it has trained, by name. `result` reads, at the end of a run, what the library has kept of it.
+    A script names in `change` what it makes otherwise at a resume, such as a number of workers.
+    """
+
+    engine: Any
+    data: Any
+    max_epochs: int = 3
+    epoch_length: int | None = None
+    by_hand: Callable[[], Mapping[str, Any]] | None = None
+    result: Callable[[], Any] | None = None
+
+
+def exact(library, kind, line, *, warns=None, note="", fresh=False):
+    """The script below resumes to the last bit, and no warning is said but one that `warns`.
+
+    `library` is the name of a distribution, `line` what a user writes, and `note` a sentence for
+    the page. `warns` and `match` are regular expressions. `fresh` starts an interpreter for each
+    run, for what does not survive a fork.
+    """
+    return functools.partial(_row, "exact", library, kind, line, warns, note, fresh)
+
+
+def told(library, kind, line, *, match, note="", fresh=False):
+    """The script below gets an error or a warning that matches; `line` is what to write instead."""
+    return functools.partial(_row, "told", library, kind, line, match, note, fresh)
+
+
+def _row(verdict, library, kind, line, match, note, fresh, script):
+    assert kind in KINDS, f"{kind} is none of {KINDS}"
+
+    def test(tmp_path):
+        outcome = try_out(Path(inspect.getsourcefile(script)), script.__name__, tmp_path, fresh)
+        matching = [word for word in outcome.words if match and re.search(match, word)]
+        if verdict == "exact":
+            assert [word for word in outcome.words if word not in matching] == []
+            assert outcome.differs == []
+            assert bool(match) == bool(matching), f"no word matches {match}"
+        else:
+            assert outcome.words, f"without a word: {outcome.differs or 'all is the same'}"
+            assert matching, f"no word matches {match}: {outcome.words}"
+        if results := os.environ.get("CAMSHAFT_CROSSINGS"):
+            row = {
+                **{"library": library, "version": importlib.metadata.version(library)},
+                **{"kind": kind, "what": inspect.getdoc(script), "verdict": verdict},
+                **{"line": line, "note": note, "words": matching[:1]},
+            }
+            with open(results, "a") as file:
+                file.write(json.dumps(row) + "\n")
+
+    test.__name__, test.__doc__, test.script = script.__name__, script.__doc__, script
+    return test
+
+
+@dataclass
+class Outcome:
+    """What differs from the run of no kill, and what Camshaft or the library said."""
+
+    differs: list
+    words: list
+
+
+def try_out(file, name, folder, fresh):
+    """Run the script, kill it at three places, start it again, and compare."""
+    whole = _start(file, name, folder, fresh, ["whole"])["whole"]
+    outcome = Outcome([], whole.words)
+    if whole.end is None:  # an error of the run of no kill is a word, too
+        return outcome
+    length = max(n for n, row in whole.rows.items() if row["epoch"] == 1)
+    assert length >= 2 * EVERY, f"{length} batches an epoch: no place to be killed at"
+    assert length % EVERY, f"an epoch's end is a save of its own: {length} batches"
+    kills = {
+        "in mid-epoch": EVERY + 2,
+        "after an epoch's end": length + 1,
+        "in epoch 2": length - length % EVERY + 2 * EVERY + 1,
+    }
+    killed = _start(file, name, folder, fresh, [f"{at}" for at in kills.values()])
+    resumed = _start(file, name, folder, fresh, [f"{at} again" for at in kills.values()])
+    for where, at in kills.items():
+        outcome.words += killed[f"{at}"].words
+        run = resumed[f"{at} again"]
+        outcome.words += [f"killed {where}: {word}" for word in run.words]
+        if run.end is None:
+            continue
+        assert 1 < min(run.rows) <= at, f"killed {where}, it began at {min(run.rows)}"
+        outcome.differs += [f"killed {where}: {each}" for each in run.differs_from(whole)]
+    by_hand = [name for name, one in whole.by_hand.items() if one != whole.end[name]]
+    outcome.differs += [f"{name} by hand" for name in by_hand]
+    return outcome
+
+
+class Record:
+    """The lines that one run has written: rows by iteration, the end, and words."""
+
+    def __init__(self, path):
+        lines = [json.loads(line) for line in path.read_text().splitlines()]
+        self.rows = {}
+        for line in lines:
+            if "iteration" in line:
+                self.rows.setdefault(line["iteration"], {}).update(line)
+        self.words = [line["word"] for line in lines if "word" in line]
+        self.end = next((line["end"] for line in lines if "end" in line), None)
+        self.by_hand = next((line["by hand"] for line in lines if "by hand" in line), {})
+
+    def differs_from(self, whole):
+        """What this run has otherwise, the first place of each kind."""
+        later = {n: row for n, row in whole.rows.items() if n >= min(self.rows)}
+        for what in ("batch", "metrics"):
+            ours, theirs = (
+                {n: row.get(what) for n, row in rows.items()} for rows in (self.rows, later)
+            )
+            if ours != theirs:
+                places = [n for n in sorted({*ours, *theirs}) if ours.get(n) != theirs.get(n)]
+                yield f"{what} from iteration {places[0]} on"
+        for name in sorted({*self.end, *whole.end}):
+            if self.end.get(name) != whole.end.get(name):
+                yield f"{name} at the end"
+
+
+# --- In the processes -------------------------------------------------------------------------
+
+
+def _start(file, name, folder, fresh, jobs):
+    """Do the jobs, forked from one interpreter or each in its own; their records by job."""
+    for some in [[job] for job in jobs] if fresh else [jobs]:
+        command = [sys.executable, "-c", "import crossing; crossing.main()"]
+        here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+        environment = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
+        environment["PYTHONHASHSEED"] = str(len(jobs) + jobs[0].endswith("again"))
+        process = subprocess.run(
+            [*command, str(file), name, str(folder), json.dumps(some)],
+            env=environment,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            timeout=240,
+        )
+        for job in some:
+            if not (folder / f"{job}.jsonl").exists():
+                raise RuntimeError(f"{name}, {job}: nothing was recorded\n{process.stderr[-4000:]}")
+    return {job: Record(folder / f"{job}.jsonl") for job in jobs}
+
+
+def main():
+    file, name, folder, jobs = sys.argv[1:]
+    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    script = getattr(module, name).script
+    jobs = json.loads(jobs)
+    for job in jobs:
+        if len(jobs) == 1:
+            _run(script, Path(folder), job)
+        elif (process := os.fork()) == 0:
+            _run(script, Path(folder), job)
+            os._exit(0)
+        else:
+            os.waitpid(process, 0)
+
+
+def _run(script, folder, job):
+    """One run, in this process, which may be killed at the end of an iteration."""
+    file = os.open(folder / f"{job}.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    write = lambda **line: os.write(file, (json.dumps(line) + "\n").encode())  # noqa: E731
+    words = logging.Handler(logging.WARNING)
+    words.emit = lambda record: write(word=record.getMessage())
+    logging.getLogger("camshaft").addHandler(words)
+    try:
+        _record(script, folder, job, write)
+    except Exception as error:
+        traceback.print_exc()
+        write(word=f"{type(error).__name__}: {error}")
+
+
+def _record(script, folder, job, write):
+    from camshaft import Events
+    from camshaft.handlers import Checkpoint
+
+    at, again = (int(job.split()[0]), job.endswith("again")) if job != "whole" else (None, False)
+    directory = folder / (job.split()[0] if at else job)
+    directory.mkdir(exist_ok=True)
+    os.chdir(directory)
+    # A new process has seeds of its own: a script that needs one sets it.
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(1 + again)
+    trial = script(directory)
+    engine = trial.engine
+
+    when = Events.ITERATION_COMPLETED(every=EVERY) | Events.EPOCH_COMPLETED
+    engine.add(Checkpoint(directory / "checkpoints", when=when, resume=True, background=False))
+
+    @engine.on(Events.ITERATION_STARTED)
+    def note_batch(state):
+        # Before the step, which may write into its batch.
+        write(iteration=state.iteration, epoch=state.epoch, batch=digest(state.batch))
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def record(state):
+        write(iteration=state.iteration, metrics=digest(dict(state.metrics)))
+        if state.iteration == at and not again:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    engine.run(trial.data, max_epochs=trial.max_epochs, epoch_length=trial.epoch_length)
+    end = {name: digest(saved(each)) for name, each in engine.objects.items()}
+    if trial.result:
+        end["what the library kept"] = digest(trial.result())
+    write(end=end)
+    if trial.by_hand and job == "whole":
+        write(**{"by hand": {name: digest(saved(one)) for name, one in trial.by_hand().items()}})
+
+
+def saved(one):
+    return one.state_dict() if hasattr(one, "state_dict") else one
+
+
+def digest(value):
+    """A checksum of what a value holds, to the last bit; objects that are no data count by type."""
+    checksum = hashlib.sha256()
+    for part in _parts(value):
+        checksum.update(part if isinstance(part, bytes) else repr(part).encode())
+        checksum.update(b";")
+    return checksum.hexdigest()[:16]
+
+
+def _parts(value):
+    if isinstance(value, torch.Tensor):
+        value = value.detach()
+        value = value.full_tensor() if hasattr(value, "full_tensor") else value
+        value = value.to_dense() if value.is_sparse else value
+        plain = value.dequantize() if value.is_quantized else value
+        if plain.dtype == torch.bfloat16:
+            plain = plain.float()
+        yield str(value.dtype)
+        yield from _parts(np.ascontiguousarray(plain.cpu().resolve_conj().resolve_neg().numpy()))
+    elif isinstance(value, np.ndarray) and value.dtype != object:
+        yield f"{value.shape} {value.dtype}"
+        yield value.tobytes()
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            yield repr(key) if isinstance(key, str | int | tuple) else type(key).__name__
+            yield from _parts(each)
+    elif isinstance(value, list | tuple | np.ndarray):
+        yield len(value)
+        for each in value:
+            yield from _parts(each)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            yield from _parts(getattr(value, field.name, None))
+    elif isinstance(value, str | bytes | int | float | complex | bool | None | np.generic):
+        yield value
+    elif hasattr(value, "to_dict"):
+        yield from _parts(value.to_dict())
+    else:
+        yield type(value).__name__
+
+
+# --- What many scripts share ------------------------------------------------------------------
+
+
+def digits(n=44, classes=4):
+    """Numbers and classes: 11 batches of four."""
+    generator = torch.Generator().manual_seed(5)
+    features = torch.randn(n, 8, generator=generator)
+    return torch.utils.data.TensorDataset(features, features[:, :classes].argmax(1))
+
+
+def network(classes=4):
+    """A network that draws random numbers as it trains."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, classes))
+
+
+def trained_on(data, **options):
+    """A trial of data: a network that learns from its batches of pairs."""
+    from camshaft import supervised
+
+    model = network()
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    return Trial(supervised(model, optimizer, nn.functional.cross_entropy), data, **options)
+
+
+def trained_by(make_optimizer, make_model=network, *handlers, after_step=None, **options):
+    """A trial of an optimizer: made from a model, it trains as a loop by hand does.
+
+    `after_step(optimizer)` is what the loop calls after each step, for a schedule or an average;
+    the same is done in the engine by `handlers`.
+    """
+    from camshaft import supervised
+
+    def loader():
+        torch.manual_seed(0)
+        return torch.utils.data.DataLoader(digits(), 4, shuffle=True)
+
+    def by_hand():
+        model = make_model()
+        optimizer = make_optimizer(model)
+        data = loader()
+        if hasattr(optimizer, "train"):  # such as schedulefree's
+            optimizer.train()
+        for _ in range(3):
+            for features, classes in data:
+                optimizer.zero_grad()
+                nn.functional.cross_entropy(model(features), classes).backward()
+                optimizer.step()
+                if after_step:
+                    after_step(optimizer)
+        return {"model": model, "optimizer": optimizer}
+
+    model = make_model()
+    optimizer = make_optimizer(model)
+    engine = supervised(model, optimizer, nn.functional.cross_entropy)
+    options.setdefault("by_hand", by_hand)
+    return Trial(engine.add(*handlers), loader(), **options)
