@@ -18,7 +18,7 @@ EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 # Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
-.PHONY: help demo test slow lint docs bench bench-here lowest lowest-installed newest dist ignite-suite gpu gpu-wheels picture \
+.PHONY: help demo test slow lint docs bench bench-here lowest lowest-installed newest dist ignite-suite crossings gpu gpu-wheels picture \
 	browser mutants soak clean
 
 help:  ## list the targets
@@ -80,6 +80,9 @@ dist: .venv/dev-$(KEY)  ## build the distributions into dist/ and check them; pu
 	$(BIN)/twine check --strict dist/*
 	@! grep -n 'camshaft\.example' pyproject.toml || { echo 'Built and checked, but not to be' \
 		'published: the addresses above are examples. See "Release" in CONTRIBUTING.md.'; exit 1; }
+
+crossings: .venv/dev-$(KEY)  ## try libraries beside Camshaft, and write docs/project/works-with.md; 20 minutes
+	$(BIN)/python tests/crossings/run.py
 
 gpu:  ## run the tests that need CUDA, and measure, with the torch of python3; 8 minutes at most
 	@$(PYTHON) tests/gpu/run.py

@@ -36,7 +36,16 @@ import numpy as np
 import torch
 from torch import nn
 
-KINDS = "Data Augmentations Optimizers Schedules Averages Metrics Models Logs".split()
+KINDS = (
+    "Data",
+    "Augmentations",
+    "Optimizers",
+    "Schedules",
+    "Averages",
+    "Metrics",
+    "Models",
+    "Logs",
+)
 EVERY = 3
 """Iterations between saves. Besides, each epoch ends with one."""
 
@@ -47,7 +56,6 @@ class Trial:
 
     `by_hand` trains the same by a loop of its own and returns the objects of `engine.objects` that
     it has trained, by name. `result` reads, at the end of a run, what the library has kept of it.
-    A script names in `change` what it makes otherwise at a resume, such as a number of workers.
     """
 
     engine: Any
