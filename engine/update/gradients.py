@@ -157,7 +157,7 @@ class Gradients:
         self.is_plain: bool = False
         """True if one call handles all gradients together: see `are_plain`."""
         self.norms: dict[float, Tensor] = {}
-        """By kind: norms of gradients on shards, while nobody changes the gradients."""
+        """By kind: norms of these gradients, while nobody changes them."""
 
     def look(self) -> Self:
         """Look the gradients up again, since a handler may have replaced them."""
@@ -176,12 +176,9 @@ class Gradients:
 
     def norm(self, kind: float = 2.0) -> Tensor:
         """The norm of all gradients together, over all ranks that hold them; on their device."""
-        if self.is_plain:
-            return _norm_of_plain(self.tensors, kind)
-        if not are_spread(self.tensors):  # kept only where it costs a message
-            return norm_of(self.tensors, kind)
         if kind not in self.norms:
-            self.norms[kind] = norm_of(self.tensors, kind)
+            find = _norm_of_plain if self.is_plain else norm_of
+            self.norms[kind] = find(self.tensors, kind)
         return self.norms[kind]
 
     def total(self, number: Tensor, kind: float | None) -> Tensor:
@@ -335,7 +332,8 @@ def non_finite(gradients: Sequence[Tensor]) -> Tensor:
     filled = [each for each in map(local, gradients) if each.numel()]
     if gradients and not filled:
         return torch.zeros((), device=gradients[0].device)
-    return (~norm_of(filled, float("inf")).isfinite()).float()
+    largest = norm_of(filled, float("inf"))
+    return (largest - largest).ne(0).float()  # two operations, of which isfinite() makes four
 
 
 def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
@@ -12,7 +13,12 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import Buffers, in_training, moved
 from ...engine.state import as_float
-from ...engine.update import are_alike, non_finite, norm_read_by_all, ready_gradients
+from ...engine.update import (
+    are_alike,
+    non_finite,
+    norm_read_by_all,
+    ready_gradients,
+)
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -94,9 +100,13 @@ class NonFiniteGuard:
             state.recall(self, Verdict, saved=False),
             state.recall(self, JudgedWindows),
         )
-        bad = self._is_bad(state, judged, verdict)
         is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
-        if self.late or (self.policy in ("raise", "stop") and is_fused):
+        on_device = self.late or (self.policy in ("raise", "stop") and is_fused)
+        if not on_device and self._is_surely_good(state, judged):
+            judged.in_a_row = 0
+            return
+        bad = self._is_bad(state, judged, verdict)
+        if on_device:
             judged.count += 1
             # Where each optimizer has a clock of its own, `state.step` may not change.
             verdict.note(bad, max(state.step + 1, judged.count))
@@ -147,6 +157,30 @@ class NonFiniteGuard:
         finally:
             state.recall(self, Verdict, saved=False).release()
 
+    def _is_surely_good(self, state: State[Any, Any], judged: JudgedWindows) -> bool:
+        """True if one number shows that all values are finite: the norm that clipping needs too.
+
+        The host reads it once. It may be infinite for large values that are finite, so False says
+        nothing.
+        """
+        gradients = ready_gradients(state, None, "NonFiniteGuard")
+        if gradients is None or not gradients.is_plain or not are_alike(state):
+            return False
+        kind = norm_read_by_all(state) or 2.0
+        found = gradients.norm(kind if kind > 0 else 2.0)  # other kinds hide what is not finite
+        new = state.metrics.since(judged.writes)
+        if self.metric in new and not ranks.is_distributed():
+            value = new[self.metric]
+            value = as_float(value) if isinstance(value, int) else value
+            is_scalar = isinstance(value, Tensor) and value.ndim == 0
+            if not isinstance(value, float) and not (is_scalar and value.device == found.device):
+                return False
+            found = found + value
+        is_good = math.isfinite(found)
+        if is_good:
+            judged.writes = state.metrics.writes
+        return is_good
+
     def _is_bad(self, state: State[Any, Any], judged: JudgedWindows, verdict: Verdict) -> Tensor:
         """At least 1.0 if a value is not finite, on any rank unless `late`; without a wait."""
         gradients = ready_gradients(state, None, "NonFiniteGuard")
@@ -159,8 +193,8 @@ class NonFiniteGuard:
         if self.metric in new:
             value = new[self.metric]
             value = as_float(value) if isinstance(value, int) else value
-            finite = torch.as_tensor(value).detach().isfinite().all()
-            verdict.own_loss = moved(~finite, bad.device)
+            loss = torch.as_tensor(value).detach()
+            verdict.own_loss = moved((loss - loss).ne(0).any(), bad.device)
             # Where nothing is sent, no rank may judge by a value of its own.
             if is_sent or self.late or not ranks.is_distributed():
                 bad = bad + verdict.own_loss

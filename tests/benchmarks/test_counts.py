@@ -11,10 +11,20 @@ from typing import Any
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from camshaft import Engine, Events, State, supervised
 from camshaft.engine.update import Gradients
-from camshaft.handlers import ClipGradNorm, GradNorm
+from camshaft.handlers import (
+    EMA,
+    Average,
+    ClipGradNorm,
+    GradNorm,
+    LRSchedule,
+    NonFiniteGuard,
+    TensorBoard,
+    Throughput,
+)
 
 SUPERVISED_CALLS = 17
 """Python calls of a supervised step beyond forward, loss and the optimizer's own code.
@@ -53,6 +63,53 @@ def run_empty(handlers: int = 0, when: Any = Events.ITERATION_COMPLETED) -> Call
     for _ in range(handlers):
         engine.on(when)(lambda state: None)
     return lambda iterations: engine.run(range(iterations), max_epochs=1)
+
+
+class Dispatched(TorchDispatchMode):
+    """Counts the operations that reach a device, as launches on a GPU do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function.namespace == "aten"
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_step_with_everything_on_has_the_operations_of_the_loop_by_hand(tmp_path):
+    batches = [(torch.randn(16, 8), torch.randint(0, 4, (16,))) for _ in range(20)]
+
+    def make():
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
+
+    by_hand, own, total = list[int](), list[int](), torch.zeros(())
+    model, optimizer, schedule = make()
+    average = [each.detach().clone() for each in model.parameters()]
+    with Dispatched() as dispatched:
+        for inputs, classes in batches:
+            optimizer.zero_grad()
+            loss = cross_entropy(model(inputs), classes)
+            loss.backward()
+            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            if (norm + loss.detach()).isfinite():
+                optimizer.step()
+            schedule.step()
+            torch._foreach_lerp_(average, [*model.parameters()], 0.01)
+            total += loss.detach()
+            by_hand.append(dispatched.count)
+
+    model, optimizer, schedule = make()
+    engine = supervised(model, optimizer, cross_entropy)
+    engine.add(ClipGradNorm(1.0), LRSchedule(schedule), EMA(0.99), NonFiniteGuard("skip"))
+    engine.add(Average("loss"), Throughput(), TensorBoard(tmp_path))
+    with Dispatched() as dispatched:
+        engine.on(Events.ITERATION_COMPLETED)(lambda state: own.append(dispatched.count))
+        engine.run(batches, max_epochs=1)
+    assert own[15] - own[14] <= by_hand[15] - by_hand[14]
 
 
 def test_an_iteration_without_handlers_is_one_call_of_the_process_function():
@@ -187,9 +244,16 @@ def test_a_hundred_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, 
         for parameter in parameters:
             parameter.grad = torch.ones(2)
         state: State[Any, Any] = State()
-        state.step_under_way.gradients = Gradients(torch.optim.SGD(parameters, lr=0.1))
+        gradients = Gradients(torch.optim.SGD(parameters, lr=0.1))
+        state.step_under_way.gradients = gradients
         act = handler.clip if isinstance(handler, ClipGradNorm) else handler.measure
-        return calls(lambda iterations: [act(state) for _ in range(iterations)], kind)
+
+        def steps(iterations: int) -> None:
+            for _ in range(iterations):
+                gradients.norms.clear()  # as each step does
+                act(state)
+
+        return calls(steps, kind)
 
     assert of(10) == of(100)
 

@@ -7,7 +7,15 @@ import pytest
 import torch
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
-from camshaft.handlers import EMA, Average, Checkpoint, Metrics, NonFiniteGuard, RestoreBest
+from camshaft.handlers import (
+    EMA,
+    Average,
+    Checkpoint,
+    ClipGradNorm,
+    Metrics,
+    NonFiniteGuard,
+    RestoreBest,
+)
 from camshaft.handlers.checkpoint import checkpoints
 
 NAN = float("nan")
@@ -222,6 +230,20 @@ def test_the_device_is_read_once_a_step_or_once_in_every_so_many():
     for policy in ("raise", "stop"):
         assert reads(NonFiniteGuard(policy, every=10), 40, fused=True) == 4 + 1  # and at the end
         assert reads(NonFiniteGuard(policy, every=10), 80, fused=True) == 8 + 1
+
+
+def test_large_gradients_are_finite_though_their_norm_is_not():
+    engine, model, _ = build(NonFiniteGuard("raise"))
+    engine.run([1e30, 1.0], max_epochs=1)  # the norm is finite, its square is not
+    assert float(model.weight.detach()) < -1e29
+
+
+@pytest.mark.parametrize("kind", [0.0, float("-inf"), 0.5, 1.0, float("inf")])
+def test_a_norm_that_hides_nan_decides_nothing(kind):
+    engine, model, _ = build(NonFiniteGuard("skip"))
+    engine.add(ClipGradNorm(1.0, norm_type=kind)).run([1.0, NAN, float("inf")], max_epochs=1)
+    assert engine.objects["model"].weight.isfinite()
+    assert float(model.weight.detach()) != 1
 
 
 def test_how_often_in_a_row_is_remembered_with_the_run():
