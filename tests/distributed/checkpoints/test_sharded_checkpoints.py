@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from camshaft.handlers.checkpoint import checkpoints
 
@@ -104,6 +105,30 @@ def test_any_number_of_ranks_and_any_mesh_goes_on(processes, tmp_path, written):
         rest = trained(processes, directory, form, 8)
         assert rest["loaded"] == part["end"], form  # to the last bit
         (assert_close if form != written else _assert_equal)(rest["end"], whole["end"])
+
+
+@pytest.mark.parametrize(
+    ("count", "kind"), [(2, "fsdp"), pytest.param(4, "hsdp", marks=pytest.mark.slow)]
+)
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
+def test_with_muon_killed_in_mid_epoch_it_goes_on_to_the_same_bits(
+    processes, tmp_path, count, kind
+):
+    script = SCRIPT.with_name("muon_on_ranks.py")
+
+    def run(name, killed_at=0, code=0):
+        results = processes.run_ranks(count, script, tmp_path / name, kind, killed_at, code=code)
+        return results if killed_at else json.loads(results[0].stdout)
+
+    whole = run("whole")
+    assert {each.returncode for each in run("parts", 5, None)} == {-9}  # an epoch has 3 iterations
+    rest = run("parts")
+    assert rest["at"] == 4
+    assert rest["end"] == whole["end"]
+    assert "muon.3.momentum_buffer" in rest["loaded"]
+    # The page of optimizers says so, of two matrices with more rows than columns and two others.
+    assert whole["sent"]["adamw"] == {}
+    assert sum(whole["sent"]["muon"].values()) == 2 * 11 + 2 * 16
 
 
 @pytest.fixture(scope="module")
