@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-import torch
 
 from camshaft.handlers.checkpoint import checkpoints
 
@@ -110,25 +109,22 @@ def test_any_number_of_ranks_and_any_mesh_goes_on(processes, tmp_path, written):
 @pytest.mark.parametrize(
     ("count", "kind"), [(2, "fsdp"), pytest.param(4, "hsdp", marks=pytest.mark.slow)]
 )
-@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 def test_with_muon_killed_in_mid_epoch_it_goes_on_to_the_same_bits(
     processes, tmp_path, count, kind
 ):
-    script = SCRIPT.with_name("muon_on_ranks.py")
-
-    def run(name, killed_at=0, code=0):
-        results = processes.run_ranks(count, script, tmp_path / name, kind, killed_at, code=code)
-        return results if killed_at else json.loads(results[0].stdout)
+    def run(name, killed_at=0):
+        script, code = SCRIPT.with_name("muon_on_ranks.py"), -9 if killed_at else 0
+        said = processes.run_ranks(count, script, tmp_path / name, kind, killed_at, code=code)
+        return None if killed_at else json.loads(said[0].stdout)
 
     whole = run("whole")
-    assert {each.returncode for each in run("parts", 5, None)} == {-9}  # an epoch has 3 iterations
+    run("parts", killed_at=5)  # of 9, three an epoch
     rest = run("parts")
     assert rest["at"] == 4
-    assert rest["end"] == whole["end"]
     assert "muon.3.momentum_buffer" in rest["loaded"]
-    # The page of optimizers says so, of two matrices with more rows than columns and two others.
-    assert whole["sent"]["adamw"] == {}
-    assert sum(whole["sent"]["muon"].values()) == 2 * 11 + 2 * 16
+    assert rest["end"] == whole["end"]
+    if kind == "fsdp":  # so says the page: two matrices have more rows than columns, two have fewer
+        assert whole["sent"] == {"muon": 2 * 11 + 2 * 16, "adamw": 0}
 
 
 @pytest.fixture(scope="module")
