@@ -10,16 +10,20 @@ PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist workste
 
 # The editable install links file by file, so it is renewed when a file comes or goes.
 FILES := $(sort $(wildcard *.py *.pyi) $(shell find engine handlers -type f -not -name '*.pyc'))
-KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt; } | cksum | cut -d' ' -f1)
+KEY := $(shell { echo $(FILES); cat pyproject.toml constraints.txt $(wildcard locks/*); } | cksum | cut -d' ' -f1)
+# With LOCKED=1, as in CI, all that is needed is installed by its hash when .venv is made, and nothing from
+# the network afterwards: in one go, pip refuses hashes, since an editable install has none.
 # Without --no-compile, pip spends most of its time on modules that nobody imports.
-INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt
+INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt \
+	$(if $(LOCKED),--no-index --no-build-isolation)
+HASHED = bin/pip install --quiet --no-compile --no-deps --no-build-isolation --require-hashes
 EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
 # Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
 
-.PHONY: help demo test slow lint docs bench bench-here lowest lowest-installed newest dist ignite-suite crossings gpu gpu-wheels picture \
-	browser mutants soak clean
+.PHONY: help demo test slow lint docs bench bench-here lowest lowest-installed newest dist locks ignite-suite \
+	crossings gpu gpu-wheels picture browser mutants soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -74,10 +78,13 @@ lowest-installed: .versions/lowest-$(KEY)
 newest: .versions/newest-$(KEY)  ## run tests of the core with the newest versions there are
 	.versions/newest/bin/pytest --numprocesses logical --maxprocesses 8 --timeout 120 $(CORE)
 
-dist: .venv/dev-$(KEY)  ## build the distributions into dist/ and check them; publishes nothing
+# The release has its tag in TAG.
+dist: .versions/dist-$(KEY)  ## build the distributions into dist/ and check them; publishes nothing
 	rm -rf dist
-	$(BIN)/python -m build --no-isolation
-	$(BIN)/twine check --strict dist/*
+	.versions/dist/bin/python -m build --no-isolation
+	.versions/dist/bin/twine check --strict dist/*
+	@test -z "$$TAG" || test -f "dist/camshaft-$${TAG#v}.tar.gz" || { echo "The tag $$TAG is not" \
+		'the version in pyproject.toml.'; exit 1; }
 	@! grep -n 'camshaft\.example' pyproject.toml || { echo 'Built and checked, but not to be' \
 		'published: the addresses above are examples. See "Release" in CONTRIBUTING.md.'; exit 1; }
 
@@ -118,6 +125,8 @@ clean:  ## remove what these targets made
 	or newer and $(PYTHON) is %d.%d: name another one, as in `make test PYTHON=python3.12`." \
 	% sys.version_info[:2])'
 	$(PYTHON) -m venv .venv
+	$(if $(LOCKED),.venv/$(HASHED) --requirement locks/dist.txt)
+	$(if $(LOCKED),.venv/$(HASHED) --requirement locks/ci.txt)
 
 .venv/demo-$(KEY): | .venv/bin/pip
 	$(EDITABLE) ".[examples,report]"
@@ -141,6 +150,20 @@ clean:  ## remove what these targets made
 .venv/bench-$(KEY): .venv/dev-$(KEY)
 	$(EDITABLE) ".[dev,bench]"
 	@touch $@
+
+.versions/dist-$(KEY):
+	rm -rf .versions/dist*
+	$(PYTHON) -m venv .versions/dist
+	.versions/dist/$(HASHED) --only-binary :all: --requirement locks/dist.txt
+	@touch $@
+
+locks: COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11.5 --no-annotate \
+	--generate-hashes --custom-compile-command 'make locks' --constraint constraints.txt
+locks: | .venv/bin/pip  ## write the hashes of what constraints.txt names, after a change of it
+	$(INSTALL) uv
+	printf '%s\n' build setuptools twine | $(COMPILE) --output-file locks/dist.txt -
+	echo timm | $(COMPILE) --extra dev --no-emit-package torchvision --output-file locks/ci.txt \
+		pyproject.toml -
 
 # uv knows how to take the lowest versions. The tools of the tests are the newest there are.
 .versions/lowest-$(KEY): RESOLUTION = lowest-direct

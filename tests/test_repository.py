@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 yaml = pytest.importorskip("yaml")
 ROOT = Path(__file__).parents[1]
@@ -27,21 +28,62 @@ def commands(job):
             yield text
 
 
+def workflow(name):
+    return yaml.safe_load((GITHUB / "workflows" / f"{name}.yml").read_text())
+
+
 def test_workflows_call_targets_of_the_makefile_and_nothing_else():
-    (workflow,) = (yaml.safe_load(each.read_text()) for each in GITHUB.glob("workflows/*.yml"))
-    called = [each for job in workflow["jobs"].values() for each in commands(job) if each]
+    jobs = {**workflow("checks")["jobs"], **workflow("release")["jobs"]}
+    called = [each for job in jobs.values() for each in commands(job) if each]
     found = [re.fullmatch(r"(?:sudo )?make ([a-z-]+)(?: PYTHON=python)?", each) for each in called]
     assert all(found), called
     names = {each.group(1) for each in found if each}
-    assert names == {*("lint", "test", "slow", "lowest", "newest", "docs", "browser", "gpu")}
+    assert names == {
+        *("lint", "test", "slow", "lowest", "newest", "docs", "browser", "gpu", "dist")
+    }
     assert names <= TARGETS
 
 
-def test_workflows_test_each_python_of_the_classifiers():
-    workflow = yaml.safe_load((GITHUB / "workflows" / "checks.yml").read_text())
-    tested = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+def test_workflows_test_each_python_of_the_classifiers_and_take_no_other_but_the_next():
+    tested = workflow("checks")["jobs"]["test"]["strategy"]["matrix"]["python"]
     declared = re.findall(r":: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
     assert tested[: len(declared)] == declared
+    for name in ("checks", "release"):
+        text = (GITHUB / "workflows" / f"{name}.yml").read_text()
+        assert {*re.findall(r'python-version: "(.+)"', text)} <= {*declared}
+
+
+def test_workflows_take_actions_by_their_hashes_and_may_do_next_to_nothing():
+    for path in GITHUB.glob("workflows/*.yml"):
+        used = re.findall(r"uses: *(.+)", path.read_text())
+        assert all(re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", each) for each in used)
+    checks, release = workflow("checks"), workflow("release")
+    assert checks["permissions"] == {"contents": "read"}
+    assert not any("permissions" in job for job in checks["jobs"].values())
+    build, publish = release["jobs"]["build"], release["jobs"]["publish"]
+    assert (release["permissions"], build["permissions"]) == ({}, {"contents": "read"})
+    assert publish["permissions"] == {"attestations": "write", "id-token": "write"}
+    assert (publish["environment"], publish["needs"]) == ("pypi", "build")
+    assert not any("run" in step for step in publish["steps"])  # no code of ours beside the token
+
+
+def test_the_locks_have_the_versions_of_the_constraints_by_their_hashes():
+    def pairs(lines):
+        found = map(Requirement, lines)
+        return {(canonicalize_name(each.name), str(each.specifier)) for each in found}
+
+    versions = pairs((ROOT / "constraints.txt").read_text().splitlines()[1:])
+    pinned = {name for name, _ in versions}
+    needed = {canonicalize_name(Requirement(each).name) for each in PROJECT["dependencies"]}
+    for lock, wanted in (("dist", {"build", "setuptools", "twine"}), ("ci", needed)):
+        text = (ROOT / "locks" / f"{lock}.txt").read_text()
+        assert "//" not in text  # of whatever index
+        hashed = r"^(\w.*?)(?: \\\n +--hash=sha256:[0-9a-f]{64})+$"
+        lines = re.findall(hashed, text, re.MULTILINE)
+        assert len(lines) == len(re.findall(r"^\w", text, re.MULTILINE))
+        locked = pairs(lines)
+        assert wanted <= {name for name, _ in locked}
+        assert {each for each in locked if each[0] in pinned} <= versions
 
 
 def test_a_bug_asks_for_a_script_and_the_environment():

@@ -106,6 +106,27 @@ def test_any_number_of_ranks_and_any_mesh_goes_on(processes, tmp_path, written):
         (assert_close if form != written else _assert_equal)(rest["end"], whole["end"])
 
 
+@pytest.mark.parametrize(
+    ("count", "kind"), [(2, "fsdp"), pytest.param(4, "hsdp", marks=pytest.mark.slow)]
+)
+def test_with_muon_killed_in_mid_epoch_it_goes_on_to_the_same_bits(
+    processes, tmp_path, count, kind
+):
+    def run(name, killed_at=0):
+        script, code = SCRIPT.with_name("muon_on_ranks.py"), -9 if killed_at else 0
+        said = processes.run_ranks(count, script, tmp_path / name, kind, killed_at, code=code)
+        return None if killed_at else json.loads(said[0].stdout)
+
+    whole = run("whole")
+    run("parts", killed_at=5)  # of 9, three an epoch
+    rest = run("parts")
+    assert rest["at"] == 4
+    assert "muon.3.momentum_buffer" in rest["loaded"]
+    assert rest["end"] == whole["end"]
+    if kind == "fsdp":  # so says the page: two matrices have more rows than columns, two have fewer
+        assert whole["sent"] == {"muon": 2 * 11 + 2 * 16, "adamw": 0}
+
+
 @pytest.fixture(scope="module")
 def uninterrupted(processes, tmp_path_factory):
     return trained(processes, tmp_path_factory.mktemp("whole"), "2 fsdp", 8)
