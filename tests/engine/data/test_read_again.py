@@ -195,39 +195,6 @@ def test_what_the_training_tells_a_sampler_meanwhile_is_kept(stop):
     assert resumed(make, stop, **arguments) == part(make, **arguments)[0]
 
 
-def test_an_object_inside_a_sampler_is_put_back_too():
-    class Curriculum:
-        drawn = 0
-
-        def next(self):
-            self.drawn += 1
-            return self.drawn % 12
-
-        def state_dict(self):
-            return {"drawn": self.drawn}
-
-        def load_state_dict(self, saved):
-            self.drawn = saved["drawn"]
-
-    class ByCurriculum(Feedback):
-        def __init__(self):
-            self.curriculum = Curriculum()
-
-        def __iter__(self):
-            return (self.curriculum.next() for _ in range(10))
-
-        def __len__(self):
-            return 10
-
-    def make():
-        return DataLoader(range(12), 2, sampler=ByCurriculum())
-
-    arguments = {"objects": lambda data: {"curriculum": data.sampler.curriculum}}
-    whole, _ = part(make, **arguments)
-    for stop in (2, 5, 7):
-        assert resumed(make, stop, **arguments) == whole
-
-
 class Wrapper:
     """A loader inside of another one, which changes its batches."""
 

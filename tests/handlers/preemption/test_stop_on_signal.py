@@ -449,15 +449,6 @@ def test_a_deadline_ends_the_process_and_its_children_whatever_it_is_doing(proce
     assert "0.5 s after the signal, the process is ended" in err
 
 
-def test_a_deadline_ends_the_process_with_the_chosen_exit_code(processes):
-    script = SCRIPT.replace("deadline=", "exit_code=99, deadline=")
-    with processes.start(script, "busy", 0.5) as child:
-        stuck(child)
-        child.send_signal(SIGTERM)
-        child.communicate()
-    assert child.returncode == 99
-
-
 WAITING = """
 import logging, math, signal, sys
 from torch import nn
@@ -564,15 +555,3 @@ def test_ranks_ask_one_another_about_once_a_second_whatever_the_pace(monkeypatch
     slow = asked[len(quick) + 1 :]  # after the one that was planned at the old pace
     assert {round(b - a, 6) for a, b in pairwise(slow)} == {1.0}
     assert questions.ask(state, SIGTERM) == SIGTERM
-
-
-def test_ranks_ask_every_so_many_iterations_if_told_so():
-    state = State()
-    questions = Questions(state, 10)
-    asked = [n for n in range(1, 31) if _asks(questions, state, n)]
-    assert asked == [10, 20, 30]
-
-
-def _asks(questions, state, iteration):
-    state.iteration = iteration
-    return iteration >= questions.due and questions.ask(state, None) is None

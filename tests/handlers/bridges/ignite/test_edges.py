@@ -1,8 +1,5 @@
 """Handlers of ignite where a run of Camshaft is other than one of ignite's."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from ignite.engine import Events
@@ -91,11 +88,11 @@ def test_a_batch_whose_step_was_skipped_is_left_out_of_metrics():
 
 
 @pytest.mark.slow
-def test_importing_camshaft_imports_no_ignite():
+def test_importing_camshaft_imports_no_ignite(processes):
     code = (
         "import sys, camshaft, camshaft.engine, camshaft.handlers\n"
         "camshaft.Engine, camshaft.handlers.Checkpoint, camshaft.handlers.Validate\n"
         "found = [name for name in sys.modules if name.split('.')[0] == 'ignite']\n"
         "assert not found, found"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    processes.run(code, fresh=True)

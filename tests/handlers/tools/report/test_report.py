@@ -5,8 +5,6 @@ import html
 import json
 import math
 import re
-import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -74,8 +72,7 @@ def test_nothing_to_report_is_code_2_as_for_inspect_and_leaves_no_file(camshaft,
 
 
 @pytest.mark.slow
-def test_a_big_run_makes_a_small_page_without_torch(tmp_path):
-
+def test_a_big_run_makes_a_small_page_without_torch(processes, tmp_path):
     (tmp_path / "run").mkdir()
     with (tmp_path / "run" / "rows.jsonl").open("w") as file:
         for iteration in range(30_000):
@@ -87,7 +84,7 @@ def test_a_big_run_makes_a_small_page_without_torch(tmp_path):
         "assert main(['report', 'run']) == 0\n"
         "assert 'torch' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    processes.run(script, cwd=tmp_path, fresh=True)
     text = (tmp_path / "report.html").read_text()
     assert "30,000 rows, drawn as" in text
     assert len(text) - len(library()) < 1_000_000
