@@ -243,6 +243,14 @@ def in_child():
     return call
 
 
+def pytest_itemcollected(item):
+    """With `quick(name=2)`, what a test does with the third and later values of a name is slow."""
+    mark = item.get_closest_marker("quick")
+    quick = mark.kwargs if mark else {}
+    if any(item.callspec.indices[name] >= count for name, count in quick.items()):
+        item.add_marker("slow")
+
+
 def pytest_runtest_setup(item):
     if item.get_closest_marker("gpu"):
         import torch

@@ -125,7 +125,7 @@ def look(hostile, honest, tmp_path):
 
 
 def test_whatever_is_in_a_run_directory_every_reader_ends_soon_and_in_order(look):
-    assert look(50) == {}
+    assert look(25) == {}
 
 
 @pytest.mark.soak

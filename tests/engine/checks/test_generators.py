@@ -212,6 +212,7 @@ def weights(model):
     return [each.tolist() for each in model.parameters()]
 
 
+@pytest.mark.quick(owner=6)
 @pytest.mark.parametrize("owner", OWNERS)
 @pytest.mark.parametrize(
     "stop_at", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 13))]

@@ -143,6 +143,7 @@ def shuffled_after_each_epoch(engine, data):
             order.shuffle(data.batch_sampler.buckets)
 
 
+@pytest.mark.quick(stop=1)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("stop", [3, 10, 20])
 def test_a_sampler_in_the_objects_is_put_back_to_the_beginning_of_the_pass(stop, workers):
@@ -349,6 +350,7 @@ STATEFUL = {
 }
 
 
+@pytest.mark.quick(kind=4)
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_loaders_with_a_state_go_on_exactly_wherever_they_are_left(kind, caplog):
     whole, _ = part(STATEFUL[kind])

@@ -55,6 +55,7 @@ def flat(seen, epoch=1):
     return [each for at, batch, _ in seen if at == epoch for each in batch]
 
 
+@pytest.mark.quick(of=1)
 @pytest.mark.parametrize("of", [read, seeking])
 @pytest.mark.parametrize(
     "options",
@@ -139,7 +140,7 @@ def left_by(ranks, make, saved, stop_at, seen):
     return going_on[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=6, max_size=20),
     stages=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=4),

@@ -44,6 +44,7 @@ def rows_of(path):
     return [json.loads(line)["iteration"] for line in path.read_text().splitlines()]
 
 
+@pytest.mark.quick(kind=2)
 @pytest.mark.parametrize("kind", [JSONLines, CSV, TensorBoard])
 @pytest.mark.parametrize("saves", [False, True])
 def test_rows_go_on_in_a_new_file_and_the_log_says_once_what_is_lost(kind, saves, tmp_path, caplog):

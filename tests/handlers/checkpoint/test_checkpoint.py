@@ -177,6 +177,7 @@ def test_a_save_asked_for_anywhere_holds_a_whole_step(tmp_path, when, began):
     assert equal(resumed, whole)
 
 
+@pytest.mark.quick(limits=1)
 @pytest.mark.parametrize("limits", [{"max_epochs": 4, "epoch_length": 3}, {"max_iterations": 10}])
 @pytest.mark.parametrize(
     "generator",
@@ -337,6 +338,7 @@ def listing(directory):
 BOTH = Events.EPOCH_COMPLETED(last=True) | Events.STEP_COMPLETED(every=2)
 
 
+@pytest.mark.quick(limits=2, when=1)
 @pytest.mark.parametrize("sized", [True, False], ids=["known length", "unknown length"])
 @pytest.mark.parametrize("when", [BOTH, BOTH | Events.COMPLETED], ids=str)
 @pytest.mark.parametrize(

@@ -441,6 +441,7 @@ os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual w
 """
 
 
+@pytest.mark.quick(kind=1)
 @pytest.mark.parametrize("kind", ["checkpoint", "export"])
 @pytest.mark.parametrize(("end", "task"), [(6, ""), (3, "write its last checkpoint")])
 def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(

@@ -307,6 +307,7 @@ def test_a_validation_of_each_step_and_one_in_another_event_are_rows_too(tmp_pat
     assert len(found) == 16
 
 
+@pytest.mark.quick(save=2)
 @pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
 @pytest.mark.parametrize("save", [1, 3, 8, 13])
 def test_rows_of_validations_are_there_once_wherever_a_run_is_saved(

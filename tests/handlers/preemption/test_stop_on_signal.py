@@ -70,6 +70,7 @@ def check(directory, kill_at, stopped_at, accumulate=1):
     assert (runs["parts"] / "rows").read_text() == (runs["whole"] / "rows").read_text()
 
 
+@pytest.mark.quick(when=7)
 @pytest.mark.parametrize(
     ("when", "stopped_at"),
     [

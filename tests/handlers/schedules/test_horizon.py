@@ -126,6 +126,7 @@ MADE = {
 }
 
 
+@pytest.mark.quick(made=1)
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 @pytest.mark.parametrize(("said", "given"), [(10, 5), (5, 6)])
 def test_a_resumed_run_has_the_rates_of_the_whole_run_also_of_a_wrong_length(

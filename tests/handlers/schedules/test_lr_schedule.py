@@ -167,6 +167,7 @@ def test_what_is_no_scheduler_is_refused():
         LRSchedule(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1))
 
 
+@pytest.mark.quick(stop_at=1)
 @pytest.mark.parametrize(
     "make",
     [

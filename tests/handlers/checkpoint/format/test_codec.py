@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict, defaultdict
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft.handlers.checkpoint.format import Encoder, decode
@@ -85,6 +85,7 @@ def same(a, b):
     return a == b
 
 
+@settings(max_examples=40)
 @given(VALUES)
 def test_every_value_comes_back_as_it_was(value):
     assert same(there_and_back(value), value)

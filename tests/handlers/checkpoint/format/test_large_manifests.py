@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from zlib import crc32
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft.handlers.checkpoint.format import (
@@ -76,6 +76,7 @@ def test_the_manifest_of_a_very_large_checkpoint_has_less_than_1_mib(size, ranks
 SIZES = st.integers(0, 2**44) | st.integers(0, 3 * CHUNK)
 
 
+@settings(max_examples=25)
 @given(st.dictionaries(st.integers(0, 5000), SIZES, max_size=40), st.integers(0, 1500))
 def test_files_of_any_size_have_a_bounded_number_of_checksums_and_a_manifest_that_was_promised(
     sizes, small
@@ -136,6 +137,7 @@ def test_two_checksums_are_folded_to_the_checksum_of_their_bytes():
     assert Checksums(3 * CHUNK, sums).folded(2 * CHUNK).crc32 == [first, 5]
 
 
+@pytest.mark.slow
 def test_beside_the_files_of_thousands_of_ranks_a_file_of_rank_0_keeps_checksums_of_its_own():
     files = files_of_ranks(16_384 * 10**6, 16_384)
     files["model.safetensors"] = Checksums(128 * 2**30, [LARGEST_SUM] * 2**13)

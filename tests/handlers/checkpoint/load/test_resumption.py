@@ -404,6 +404,7 @@ def test_an_optimizer_that_is_reset_has_no_momentum_and_the_schedule_goes_on(tmp
     assert seen == [0, 2]
 
 
+@pytest.mark.quick(schedule=1)
 @pytest.mark.parametrize(
     "schedule",
     [cosine(100), lambda o: ExponentialLR(o, 0.9), lambda o: StepLR(o, 3, 0.5)],

@@ -97,12 +97,14 @@ def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
     assert len(client.list_artifacts(run.info.run_id, "a_b")) == 2
 
 
+@pytest.mark.slow
 def test_a_file_is_written_at_once_and_a_server_by_a_thread(uri):
     assert not MLflow("x", uri=uri).background
     assert MLflow("x", uri="http://localhost:5000").background
     assert MLflow("x").background
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_opened_costs_a_warning(tmp_path, caplog):
     (tmp_path / "file").touch()
     engine = build(f"sqlite:///{tmp_path}/file/mlflow.db", "third")

@@ -290,6 +290,7 @@ def test_on_two_ranks_it_is_the_script_on_two_ranks(processes, path, tmp_path):
     assert OmegaConf.load("a/resolved.yaml").seed == 3
 
 
+@pytest.mark.quick(old=10)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -421,6 +422,7 @@ def test_a_trial_of_no_batches_is_a_wrong_command_line(path, capsys, count):
 RUN = 'run: {data: "${data.train}", max_epochs: 3}'
 
 
+@pytest.mark.quick(old=7)
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
