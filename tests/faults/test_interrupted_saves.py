@@ -91,9 +91,7 @@ def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_on
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shift", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
-)
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
 def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_them(
     faults, honest, operations, whole, tmp_path, shift
 ):

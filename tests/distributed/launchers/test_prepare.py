@@ -32,7 +32,8 @@ def are_close(one, other):
     )
 
 
-@pytest.mark.parametrize("way", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
+@pytest.mark.quick(way=1)
+@pytest.mark.parametrize("way", ["fsdp", "ddp"])
 def test_the_run_is_that_of_the_model_wrapped_by_hand_from_the_weights_of_rank_0(
     processes, tmp_path, way
 ):
@@ -57,7 +58,7 @@ def test_one_process_and_ranks_of_both_kinds_go_on_from_each_other(processes, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["fsdp", "ddp"])
 def test_under_torchrun_itself_the_same_script_ends_without_a_warning(processes, tmp_path, way):
     assert processes.torchrun(SCRIPT, tmp_path / "torchrun", way, "prepare", 7).stderr == ""
     processes.run_ranks(2, SCRIPT, tmp_path / "ranks", way, "prepare", 7)

@@ -435,7 +435,8 @@ def test_the_calls_for_a_batch_in_memory_do_not_depend_on_its_size():
     assert few == many <= 16  # half of them torch's and the engine's
 
 
-@pytest.mark.parametrize("way", [BY_INDEX, pytest.param(PLAINLY, marks=pytest.mark.slow)])
+@pytest.mark.quick(way=1)
+@pytest.mark.parametrize("way", [BY_INDEX, PLAINLY])
 def test_workers_read_by_index_too(way, tmp_path):
     """Their messages go to a file, since they are of other processes."""
     collate = None if way == BY_INDEX else own_collate

@@ -113,13 +113,8 @@ def stages_of(cuts, last, size=BATCH):
     return [*((ranks, size, stop) for ranks, stop in cuts), (last, size, None)]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "DistributedSampler",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in [*LOADERS][1:]),
-    ],
-)
+@pytest.mark.quick(kind=1)
+@pytest.mark.parametrize("kind", ["DistributedSampler", *[*LOADERS][1:]])
 @settings(max_examples=20)
 @given(samples=st.integers(24, 70), cuts=CUTS, last=RANKS)
 def test_on_any_ranks_each_step_has_the_samples_of_the_run_that_nobody_interrupted(

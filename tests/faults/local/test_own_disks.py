@@ -106,16 +106,7 @@ def test_each_host_copies_its_own_files_and_only_those(start, is_same, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "lost",
-    [
-        pytest.param((), marks=pytest.mark.slow),
-        (0,),
-        pytest.param((1,), marks=pytest.mark.slow),
-        pytest.param((0, 1), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("lost", [(0,), (), (1,), (0, 1)], ids=str)
 def test_a_start_takes_what_is_left(start, is_same, tmp_path, lost):
     start("--fault=1:kill:step:9", code=None)
     for each in lost:

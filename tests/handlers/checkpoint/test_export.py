@@ -152,7 +152,8 @@ engine.run("ab", max_epochs=3)
 """
 
 
-@pytest.mark.parametrize("background", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.quick(background=1)
+@pytest.mark.parametrize("background", [True, False])
 def test_a_kill_at_the_last_checkpoint_does_not_lose_the_last_export(
     processes, tmp_path, background
 ):

@@ -140,10 +140,7 @@ def test_a_run_that_fails_ends_its_loggers_too():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "where",
-    ["write", *(pytest.param(each, marks=pytest.mark.slow) for each in ("__init__", "close"))],
-)
+@pytest.mark.parametrize("where", ["write", "__init__", "close"])
 def test_loggers_that_sleep_for_minutes_do_not_keep_the_process(processes, where):
     script = """
         import logging, sys, time

@@ -221,7 +221,8 @@ KILLED = """
 """
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.quick(every=1)
+@pytest.mark.parametrize("every", [2, 1])
 def test_a_run_that_is_killed_and_resumed_leaves_the_file_of_the_whole_run(
     processes, tmp_path, every
 ):

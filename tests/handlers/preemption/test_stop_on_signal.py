@@ -514,16 +514,8 @@ engine.run(range(3), max_epochs=2)
 """
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [
-        "closed",
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ("saving", "completed", "writing")
-        ),
-    ],
-)
+@pytest.mark.quick(phase=1)
+@pytest.mark.parametrize("phase", ["closed", "saving", "completed", "writing"])
 def test_a_signal_in_the_last_save_or_after_it_waits_until_it_is_on_the_disk(
     processes, tmp_path, phase
 ):

@@ -46,9 +46,8 @@ def test_the_rate_in_metrics_and_rows_is_the_one_that_the_last_step_used(
     assert last == expected[2::3]
 
 
-@pytest.mark.parametrize(
-    "stop_at", [4, 6, *(pytest.param(place, marks=pytest.mark.slow) for place in (3, 5, 7))]
-)
+@pytest.mark.quick(stop_at=2)
+@pytest.mark.parametrize("stop_at", [4, 6, 3, 5, 7])
 def test_a_resumed_run_logs_the_same_rates(small, stop_at, tmp_path):
     def script(directory):
         made = small(accumulate=2).add(lambda o: StepLR(o, 1, 0.5), when=EPOCH)
@@ -365,7 +364,8 @@ def test_a_function_that_corrects_the_number_by_itself_is_right(small, caplog):
     assert not caplog.messages
 
 
-@pytest.mark.parametrize("stop_at", [pytest.param(1, marks=pytest.mark.slow), 4, 9])
+@pytest.mark.quick(stop_at=2)
+@pytest.mark.parametrize("stop_at", [4, 9, 1])
 def test_a_run_with_a_horizon_of_its_own_is_resumed_exactly(small, stop_at, tmp_path):
     def script(*handlers, horizon=36):
         made = small(calls=3).add(warmup(4).then(cosine()), horizon=horizon)
