@@ -161,15 +161,6 @@ def test_in_a_window_of_two_batches_gradients_are_compared_where_a_step_is_made(
     assert found["not_compared"]["gradients"] == 2  # of the first batch of each window
 
 
-def test_a_sum_that_is_divided_once_differs_by_rounding(tmp_path, capsys):
-    loop(tmp_path / "old.jsonl", accumulate=5)
-    run(tmp_path / "new.jsonl", accumulate=5)
-    code, found = answer(capsys, tmp_path / "old.jsonl", tmp_path / "new.jsonl")
-    assert (code, found["first"]) == (1, "gradients")
-    assert found["differences"]["gradients"]["apart"] < 1e-5
-    assert answer(capsys, tmp_path / "old.jsonl", tmp_path / "new.jsonl", rtol=1e-3)[0] == 0
-
-
 def test_gradients_of_float16_are_unscaled_and_a_skipped_step_has_none(tmp_path, capsys):
     scalers = [torch.amp.GradScaler("cpu", init_scale=2.0**19, growth_interval=2) for _ in "ab"]
     loop(tmp_path / "old.jsonl", scaler=scalers[0], epochs=4)
@@ -251,13 +242,6 @@ def test_a_run_that_goes_on_elsewhere_begins_a_file_there(tmp_path, capsys):
     engine.run(loader_of(data), state=state, max_epochs=2)
     code, found = answer(capsys, tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert (code, found["compared"], found["not_compared"]["iterations"]) == (0, 5, 5)
-
-
-def test_a_new_run_moves_the_file_of_an_earlier_one_aside(tmp_path, caplog):
-    for _ in range(2):
-        run(tmp_path / "a.jsonl", epochs=1)
-    assert len(rows_of(tmp_path / "a.jsonl")) == len(rows_of(tmp_path / "a.jsonl.1")) == 5
-    assert "moved to" in caplog.text
 
 
 def test_a_trigger_counts_iterations_in_a_run_and_in_a_loop(tmp_path):
@@ -505,11 +489,6 @@ def test_without_a_model_nothing_is_written_and_what_to_write_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"by_hand\(model\)"):
         Fingerprints(tmp_path / "a.jsonl").by_hand(nn.ReLU())
     assert not [*tmp_path.iterdir()]
-
-
-def test_rows_of_another_handler_do_not_go_into_its_file(tmp_path):
-    with pytest.raises(ValueError, match="give this logger a file of its own"):
-        run(tmp_path / "a.jsonl", Fingerprints(tmp_path / "b"), JSONLines(tmp_path / "b"))
 
 
 def test_an_evaluation_and_a_rehearsal_write_nothing(tmp_path):

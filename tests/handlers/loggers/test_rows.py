@@ -153,15 +153,6 @@ def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(
     assert kind.read(tmp_path / "parts") == whole
 
 
-def test_a_finished_run_that_is_carried_on_has_the_rows_of_a_longer_one(kind, tmp_path):
-    build(kind.logger(tmp_path / "whole", when=WHEN)).run(DATA, max_epochs=4)
-    engine = build(kind.logger(tmp_path / "parts", when=WHEN))
-    state = engine.run(DATA, max_epochs=1)
-    state = engine.run(DATA, max_epochs=3, state=state)
-    engine.run(DATA, max_epochs=4, state=state)
-    assert kind.read(tmp_path / "parts") == kind.read(tmp_path / "whole")
-
-
 def test_a_run_that_has_nothing_left_to_do_leaves_the_rows_alone(kind, tmp_path):
     engine = build(kind.logger(tmp_path / "rows", when=WHEN))
     state = engine.run(DATA, max_epochs=1)
@@ -292,40 +283,6 @@ def test_what_a_validation_shows_is_in_its_row_and_rows_stay_in_their_order(tmp_
     assert [row["iteration"] for row in found if "loss" in row] == [8, 9, 16]
 
 
-def test_a_validation_of_each_step_and_one_in_another_event_are_rows_too(tmp_path):
-    engine = validated(lambda when: JSONLines(tmp_path / "rows", when=when), rows=EACH(at=8))
-    engine.add(Validate([1], name="own", when=Own.HAPPENED))
-
-    @engine.on(EACH)
-    def twice(state):
-        state.fire(Own.HAPPENED)
-        state.fire(Own.HAPPENED)
-
-    engine.run(range(8), max_epochs=1)
-    found = [row["own/error"] for row in lines(tmp_path / "rows") if "own/error" in row]
-    assert sorted(set(found)) == [*range(1, 9)]
-    assert len(found) == 16
-
-
-@pytest.mark.quick(save=2)
-@pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
-@pytest.mark.parametrize("save", [1, 3, 8, 13])
-def test_rows_of_validations_are_there_once_wherever_a_run_is_saved(
-    kind, save, tmp_path, fail_and_resume
-):
-    def to(name, **arguments):
-        return validated(lambda when: kind.logger(tmp_path / name, when=when), **arguments)
-
-    to("whole", start=False).run(range(8), max_epochs=2)
-    fail_and_resume(
-        partial(to, "parts", start=False), EACH(at=save), fail_at=14, data=range(8), max_epochs=2
-    )
-    if kind.logger is TensorBoard:
-        assert scalars(tmp_path / "parts") == scalars(tmp_path / "whole")
-    else:
-        assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
 def test_the_clocks_of_ones_own_are_in_the_rows_of_their_own_moment(tmp_path):
     engine = build(JSONLines(tmp_path / "rows", when=EACH(every=3)))
     engine.on(EACH)(lambda state: state.fire(Own.HAPPENED))
@@ -419,25 +376,6 @@ def test_a_logger_is_called_after_what_it_opens_or_as_one_says():
 def test_what_opens_nothing_is_refused():
     with pytest.raises(TypeError, match="needs what makes a writer"):
         Logger("tensorboard")
-
-
-@pytest.mark.parametrize("kind", [JSONLines, CSV, TensorBoard])
-def test_the_table_of_handlers_says_what_a_logger_does_and_when(kind, tmp_path):
-    engine = Engine(lambda state, batch: None, kind(tmp_path / "rows", when=EACH(every=7)))
-    assert f"REPORT {kind.__name__} every=7" in " ".join(str(engine.describe()).split())
-    table = " ".join(str(engine.describe(all=True)).split())
-    for line in (
-        f"STARTED REPORT {kind.__name__}.open_log",
-        f"ITERATION_COMPLETED REPORT {kind.__name__}.write every=7",
-        f"SAVING MEASURE {kind.__name__}.sync",
-        f"REPORT {kind.__name__}.close",
-        "logger.py:",
-    ):
-        assert line in table
-
-
-def test_a_logger_is_of_rank_0_alone(tmp_path):
-    assert Logger(Board).rank == JSONLines(tmp_path / "rows").rank == 0
 
 
 def test_what_no_logger_shows_stays_where_it_is_with_one_warning(tmp_path):
