@@ -389,19 +389,6 @@ def test_what_is_no_group_of_optimizers_is_refused():
         supervised(model, {"model": first, "others": second}, LOSS)
 
 
-def test_a_checkpoint_asks_for_each_of_several_optimizers(tmp_path):
-    model, first, second = made()
-    update = Update([first, second])
-    engine = Engine(
-        lambda state, batch: update(state, LOSS(model(batch[0]), batch[1])),
-        update,
-        Checkpoint(tmp_path),
-        objects={"model": model, "first": first},
-    )
-    with pytest.raises(ValueError, match="AdamW, which an Update steps, is not among"):
-        engine.run(BATCHES, max_epochs=1)
-
-
 def test_groups_that_come_later_are_stepped_and_cleared():
     model, first, second = made()
     late = nn.Parameter(torch.ones(1))

@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import asdict, replace
-from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -129,21 +128,6 @@ def test_folding_a_part_gives_that_part_of_the_folded_whole_and_folding_twice_is
     assert Checksums(size, sums).folded(CHUNK * 2).folded(CHUNK * times * 2) == whole.folded(
         CHUNK * times * 2
     )
-
-
-def test_two_checksums_are_folded_to_the_checksum_of_their_bytes():
-    sums = [7, 2**31, 5]
-    first = crc32(b"".join(each.to_bytes(4, "little") for each in sums[:2]))
-    assert Checksums(3 * CHUNK, sums).folded(2 * CHUNK).crc32 == [first, 5]
-
-
-@pytest.mark.slow
-def test_beside_the_files_of_thousands_of_ranks_a_file_of_rank_0_keeps_checksums_of_its_own():
-    files = files_of_ranks(16_384 * 10**6, 16_384)
-    files["model.safetensors"] = Checksums(128 * 2**30, [LARGEST_SUM] * 2**13)
-    assert folded_together(files) == files
-    manifest = replace(HEAD, files=files, world_size=16_384)
-    assert len(manifest.to_json()) < 2**20
 
 
 def test_a_small_manifest_is_written_as_before_to_the_last_byte():

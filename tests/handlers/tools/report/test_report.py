@@ -3,7 +3,6 @@
 import builtins
 import html
 import json
-import math
 import re
 import time
 from html.parser import HTMLParser
@@ -279,30 +278,6 @@ def test_runs_are_named_by_the_shortest_ends_of_their_paths_that_differ(tmp_path
 
 def row(iteration, **metrics):
     return {"iteration": iteration, "step": iteration, "epoch": 1, **metrics}
-
-
-def test_what_json_lines_wrote_is_read_back(tmp_path):
-    def step(state, batch):
-        state.metrics["loss"] = batch
-
-    engine = Engine(step, JSONLines(tmp_path / "rows.jsonl", when=Events.ITERATION_COMPLETED))
-    engine.run([0.5, math.nan, math.inf, -math.inf, 2], max_epochs=1)
-    rows = MetricFiles(tmp_path)
-    assert rows.look()
-    series = rows.series["loss"]
-    assert (*series.iterations, *series.epochs) == (1, 2, 3, 4, 5, *[1] * 5)
-    assert repr(list(series.values)) == "[0.5, nan, inf, -inf, 2.0]"
-    assert list(rows.series) == ["loss"]
-
-
-def test_each_look_reads_what_is_new(write):
-    rows = MetricFiles(write(row(1, loss=1)))
-    assert rows.look()
-    assert not rows.look()
-    write(row(2, loss=0.5), row(2, **{"val/loss": 3}))
-    assert rows.look()
-    assert list(rows.series["loss"].values) == [1.0, 0.5]
-    assert list(rows.series["val/loss"].values) == [3.0]
 
 
 def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(write):
