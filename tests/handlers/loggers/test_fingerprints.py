@@ -1,8 +1,6 @@
 """Fingerprints of iterations: the same in a loop by hand, after a kill, and on several ranks."""
 
 import json
-import os
-import signal
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -180,54 +178,6 @@ def test_a_run_is_the_same_with_and_without_it(tmp_path):
         run(path)
         states.append(torch.get_rng_state())
     assert torch.equal(*states)
-
-
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, TensorDataset
-    from camshaft import Events, seed_everything, supervised
-    from camshaft.handlers import Checkpoint, Fingerprints
-
-    folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
-    seed_everything(0)
-    data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
-    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
-    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
-    when = Events.ITERATION_COMPLETED(every=3)
-    engine.add(
-        Checkpoint(folder / "run", when=when, resume=True),
-        Fingerprints(folder / "a.jsonl", when=Events.ITERATION_STARTED(every=int(sys.argv[3]))),
-    )
-    if kill_at:
-        at = Events.ITERATION_COMPLETED(at=kill_at)
-        @engine.on(at)
-        def kill(state):
-            with (folder / "a.jsonl").open("a") as file:
-                file.write('{"iteration": 9, "ba')  # a line that the kill has torn
-            os.kill(os.getpid(), signal.SIGKILL)
-    engine.run(DataLoader(data, 8, shuffle=True), max_epochs=3)
-"""
-
-
-@pytest.mark.quick(every=1)
-@pytest.mark.parametrize("every", [2, 1])
-def test_a_run_that_is_killed_and_resumed_leaves_the_file_of_the_whole_run(
-    processes, tmp_path, every
-):
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    processes.run(KILLED, tmp_path / "whole", 0, every)
-    processes.run(KILLED, tmp_path / "killed", 8, every, code=-signal.SIGKILL)
-    assert b"torn" not in (cut := (tmp_path / "killed/a.jsonl").read_bytes())
-    assert not cut.endswith(b"\n")
-    processes.run(KILLED, tmp_path / "killed", 0, every)
-    whole, killed = ((tmp_path / name / "a.jsonl").read_bytes() for name in ("whole", "killed"))
-    assert killed == whole
-    assert whole.count(b"\n") == 15 // every
-    assert os.listdir(tmp_path / "killed") == os.listdir(tmp_path / "whole")
 
 
 def test_a_run_that_goes_on_elsewhere_begins_a_file_there(tmp_path, capsys):

@@ -3,8 +3,6 @@
 import csv
 import json
 import math
-import pickle
-import signal
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -159,50 +157,6 @@ def test_a_run_that_has_nothing_left_to_do_leaves_the_rows_alone(kind, tmp_path)
     rows = kind.read(tmp_path / "rows")
     engine.run(DATA, state=state)
     assert kind.read(tmp_path / "rows") == rows
-
-
-def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, processes, tmp_path):
-    script = """
-        import os, pickle, signal, sys
-        from pathlib import Path
-        from camshaft import Engine, Events
-        from camshaft.handlers.loggers import {logger}
-
-        folder = Path(sys.argv[1])
-
-        def train_step(state, batch):
-            if state.iteration == 18:
-                os.kill(os.getpid(), signal.SIGKILL)
-            state.metrics["loss"] = 1 / state.iteration
-
-        engine = Engine(train_step, {logger}(folder / "rows", when=Events.ITERATION_COMPLETED))
-        engine.on(Events.ITERATION_COMPLETED(at=12))(lambda state: state.save("test"))
-
-        @engine.on(Events.SAVING)
-        def save(state):
-            (folder / "saved").write_bytes(pickle.dumps(state.state_dict()))
-
-        engine.run(range(10), max_epochs=2)
-    """
-    name = kind.logger.__name__
-    processes.run(script.replace("{logger}", name), tmp_path, code=-signal.SIGKILL)
-    if name == "JSONLines":  # the kill may have come while a row was being written
-        with (tmp_path / "rows").open("a") as file:
-            file.write('{"iteration": 18, "lo')
-    if name == "CSV":
-        with (tmp_path / "rows").open("a") as file:
-            file.write("18,0,2,0.0")
-
-    def train_step(state, batch):
-        state.metrics["loss"] = 1 / state.iteration
-
-    saved = pickle.loads((tmp_path / "saved").read_bytes())
-    for path in ("rows", "whole"):
-        engine = Engine(train_step, kind.logger(tmp_path / path, when=EACH))
-        if path == "rows":
-            engine.on(Events.LOADING)(lambda state: state.load_state_dict(saved))
-        engine.run(DATA, max_epochs=2)
-    assert kind.read(tmp_path / "rows") == kind.read(tmp_path / "whole")
 
 
 def odd(logger, *, fail_at=None):
