@@ -3,13 +3,13 @@
 from functools import partial
 
 import pytest
-import torch
 
-from camshaft import Engine, Events
-from camshaft.handlers.loggers import Image, MLflow, Text
+from camshaft import Engine
+from camshaft.handlers.loggers import MLflow, Text
+
+from .conftest import EACH, HPARAMS, engine_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
-EACH = Events.ITERATION_COMPLETED
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,15 +30,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def build(uri, experiment, fail_at=None, **arguments):
-    def train_step(state, batch):
-        if state.iteration == fail_at:
-            raise RuntimeError("interrupted")
-        state.metrics["loss"] = torch.tensor(1 / state.iteration)
-        if state.iteration == 2:
-            state.metrics["note"] = Text("words")
-            state.metrics["seen"] = Image(torch.rand(3, 4, 5))
-
-    return Engine(train_step, MLflow(experiment, uri=uri, when=EACH, **arguments))
+    return engine_of(MLflow(experiment, uri=uri, when=EACH, **arguments), fail_at)
 
 
 def the_run(uri, name):
@@ -56,8 +48,7 @@ def the_run(uri, name):
 
 @pytest.mark.slow
 def test_rows_parameters_and_media_are_there(uri):
-    hparams = {"lr": 0.1, "model": {"width": 8}}
-    build(uri, "first", hparams=hparams, name="mine").run(range(3), max_epochs=1)
+    build(uri, "first", hparams=HPARAMS, name="mine").run(range(3), max_epochs=1)
     client, run, rows = the_run(uri, "first")
     assert rows("loss") == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
     assert rows("epoch") == [(1, 1), (2, 1), (3, 1)]
