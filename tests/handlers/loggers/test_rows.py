@@ -26,7 +26,8 @@ from camshaft.handlers.loggers import (
 from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
-EACH = Events.ITERATION_COMPLETED
+from .runs import EACH, fail_and_resume
+
 WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
 DATA = range(10)
 
@@ -136,9 +137,7 @@ def test_evaluations_write_no_rows(kind, tmp_path):
     ],
     ids=repr,
 )
-def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(
-    kind, save, tmp_path, fail_and_resume
-):
+def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(kind, save, tmp_path):
     def to(name, **arguments):
         return build(kind.logger(tmp_path / name, when=WHEN), **arguments)
 
@@ -250,9 +249,7 @@ class Own(EventEnum):
 
 
 @pytest.mark.parametrize("save", [2, 4, 5, 7])
-def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
-    kind, save, tmp_path, fail_and_resume
-):
+def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(kind, save, tmp_path):
     def to(name, **arguments):
         return odd(kind.logger(tmp_path / name, when=EACH(every=4)), **arguments)
 
@@ -265,9 +262,7 @@ def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
     assert not list(tmp_path.glob("*.1"))
 
 
-def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(
-    tmp_path, fail_and_resume
-):
+def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(tmp_path):
     def build(fail_at=None):
         engine = odd(JSONLines(tmp_path / "rows", when=EACH(every=4)), fail_at=fail_at)
         start = Events.STARTED(where=lambda state: state.iteration == 0)

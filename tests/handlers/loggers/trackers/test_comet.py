@@ -9,7 +9,7 @@ import pytest
 from camshaft import Engine
 from camshaft.handlers.loggers import Comet
 
-from .conftest import EACH, HPARAMS, engine_of
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
 
@@ -39,11 +39,11 @@ def read(directory):
 
 def build(directory, fail_at=None, **arguments):
     logger = Comet("tests", directory=directory, when=EACH, options={"online": False}, **arguments)
-    return engine_of(logger, fail_at)
+    return engine_of(logger, fail_at, ("note", "seen"))
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path, fail_and_resume):
+def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path):
     fail_and_resume(partial(build, tmp_path, hparams=HPARAMS))
     keys, values, parameters, files = read(tmp_path)
     assert (len(keys), len(set(keys))) == (2, 1)

@@ -7,7 +7,7 @@ import pytest
 from camshaft import Engine
 from camshaft.handlers.loggers import MLflow, Text
 
-from .conftest import EACH, HPARAMS, engine_of
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
 
@@ -30,7 +30,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def build(uri, experiment, fail_at=None, **arguments):
-    return engine_of(MLflow(experiment, uri=uri, when=EACH, **arguments), fail_at)
+    return engine_of(MLflow(experiment, uri=uri, when=EACH, **arguments), fail_at, ("note", "seen"))
 
 
 def the_run(uri, name):
@@ -64,7 +64,7 @@ def test_rows_parameters_and_media_are_there(uri):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri, fail_and_resume):
+def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri):
     fail_and_resume(partial(build, uri, "second"))
     _, _, rows = the_run(uri, "second")
     assert [step for step, _ in rows("loss")] == list(range(1, 9))

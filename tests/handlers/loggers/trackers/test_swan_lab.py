@@ -7,7 +7,7 @@ import pytest
 
 from camshaft.handlers.loggers import SwanLab
 
-from .conftest import EACH, HPARAMS, engine_of
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 
 def is_there():
@@ -49,7 +49,7 @@ def read(directory):
 def build(directory, fail_at=None, **arguments):
     options = {"mode": "offline"}
     logger = SwanLab("tests", directory=directory, when=EACH, options=options, **arguments)
-    return engine_of(logger, fail_at)
+    return engine_of(logger, fail_at, ("note", "seen"))
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_rows_configuration_and_media_are_there(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path, fail_and_resume):
+def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path):
     fail_and_resume(partial(build, tmp_path))
     ids, values, _ = read(tmp_path)
     assert len(ids) == 2

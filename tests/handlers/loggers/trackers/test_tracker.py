@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events
+from camshaft import Engine, EventEnum
 from camshaft.handlers.loggers import Image, Logger, Text
 
-EACH = Events.ITERATION_COMPLETED
+from ..runs import EACH, fail_and_resume
+
 TRACKED: dict = {}
 
 
@@ -56,7 +57,7 @@ def test_rows_carry_all_clocks(tracked):
     ]
 
 
-def test_a_resumed_run_has_the_same_name_and_its_rows_the_same_numbers(tracked, fail_and_resume):
+def test_a_resumed_run_has_the_same_name_and_its_rows_the_same_numbers(tracked):
     before = {}
 
     def look():

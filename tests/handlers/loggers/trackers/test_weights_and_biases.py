@@ -7,7 +7,7 @@ import pytest
 
 from camshaft.handlers.loggers import WandB
 
-from .conftest import EACH, HPARAMS, engine_of
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 wandb = pytest.importorskip("wandb", reason='needs pip install "camshaft[wandb]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
@@ -57,7 +57,7 @@ def read(directory):
 def build(directory, fail_at=None, **arguments):
     options = {"mode": "offline"}
     logger = WandB("tests", directory=directory, when=EACH, options=options, **arguments)
-    return engine_of(logger, fail_at, ("note", "seen", "weights"))
+    return engine_of(logger, fail_at)
 
 
 def test_rows_configuration_and_media_are_there(tmp_path):
@@ -75,7 +75,7 @@ def test_rows_configuration_and_media_are_there(tmp_path):
     assert sum(rows[1]["weights/values"]) == 9
 
 
-def test_a_resumed_run_has_the_same_id_and_no_step_twice_or_missing(tmp_path, fail_and_resume):
+def test_a_resumed_run_has_the_same_id_and_no_step_twice_or_missing(tmp_path):
     def process(fail_at=None):
         wandb.teardown()  # what an earlier process did as it ended
         return build(tmp_path, fail_at)
