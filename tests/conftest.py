@@ -26,6 +26,11 @@ from threading import Lock, Thread
 import hypothesis
 import pytest
 
+MODULE = """
+import runpy, sys
+del sys.argv[0]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
 LEFT_OUT = pytest.StashKey[Counter]()
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # read when torch is imported, so before it is
 # How long an example takes depends on what else the machine does.
@@ -129,6 +134,15 @@ class Processes:
         assert code in (None, result.returncode), result.stderr[-4000:]
         return result
 
+    def module(self, name, *arguments, **options):
+        """Run a module to its end, as `python -m` does in an interpreter of its own."""
+        return self.run(MODULE, name, *arguments, fresh=True, **options)
+
+    def torchrun(self, script, *arguments, given=(), **options):
+        """Run a script on two ranks under torchrun itself, `given` options of its own."""
+        given = ("--nproc-per-node=2", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", *given)
+        return self.module("torch.distributed.run", *given, script, *arguments, **options)
+
     def start_ranks(self, count, script, *arguments, store=None, env=(), **options):
         """Start it on so many ranks, with what torchrun puts into the environment of each.
 
@@ -227,6 +241,14 @@ def in_child():
         return json.loads(said) if said else None, status
 
     return call
+
+
+def pytest_itemcollected(item):
+    """With `quick(name=2)`, what a test does with the third and later values of a name is slow."""
+    mark = item.get_closest_marker("quick")
+    quick = mark.kwargs if mark else {}
+    if any(item.callspec.indices[name] >= count for name, count in quick.items()):
+        item.add_marker("slow")
 
 
 def pytest_runtest_setup(item):

@@ -4,8 +4,6 @@ import ast
 import doctest
 import importlib
 import pkgutil
-import subprocess
-import sys
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -276,7 +274,7 @@ def test_the_loop_knows_nothing_of_torch():
     assert runtime == []
 
 
-def test_an_engine_runs_where_torch_is_not_even_imported():
+def test_an_engine_runs_where_torch_is_not_even_imported(processes):
     script = (
         "import sys\n"
         "from camshaft import Engine\n"
@@ -287,7 +285,7 @@ def test_an_engine_runs_where_torch_is_not_even_imported():
         "assert engine.evaluate([1]).output == 1\n"
         "assert 'torch' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    processes.run(script, fresh=True)
 
 
 def test_inside_the_package_imports_are_relative():

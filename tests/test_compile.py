@@ -73,11 +73,12 @@ def by_hand(model, optimizer):
 WAYS = [
     (in_place, by_supervised),
     (outside, by_hand),
-    pytest.param(parts, in_bf16, marks=pytest.mark.slow),
-    pytest.param(recomputed, by_hand, marks=pytest.mark.slow),
+    (parts, in_bf16),
+    (recomputed, by_hand),
 ]
 
 
+@pytest.mark.quick(build=1)
 @pytest.mark.parametrize(("compiled", "build"), WAYS)
 def test_from_the_second_epoch_on_nothing_is_compiled(compiled, build, tmp_path):
     torch.manual_seed(0)

@@ -255,6 +255,7 @@ def seen_by(directory, stop_at=None):
     return batches
 
 
+@pytest.mark.quick(stop_at=3)
 @pytest.mark.parametrize("stop_at", [1, 5, 6, 8, 12, 17])
 def test_a_sampler_of_like_lengths_of_ones_own_resumes_exactly(stop_at, tmp_path):
     whole = seen_by(tmp_path / "whole")

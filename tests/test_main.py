@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,6 @@ COMMANDS = [*PRINT_FACTS, "watch", "run", "init", "completion"]
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "command-line.md"
 
 
-def start(*arguments, **options):
-    command = [sys.executable, "-W", "error", "-m", "camshaft", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, **options)
-
-
 @pytest.fixture
 def path(tmp_path):
     """The newest of the three checkpoints in `run`."""
@@ -32,7 +28,8 @@ def path(tmp_path):
     return checkpoints(tmp_path / "run")[-1].path
 
 
-def test_a_process_shows_a_directory_and_exits_by_what_it_found(path, tmp_path):
+def test_a_process_shows_a_directory_and_exits_by_what_it_found(processes, path, tmp_path):
+    start = partial(processes.module, "camshaft", code=None, env={"PYTHONWARNINGS": "error"})
     result = start("inspect", tmp_path / "run")
     assert (result.returncode, result.stderr) == (0, "")
     assert path.name in result.stdout
@@ -49,7 +46,7 @@ def test_the_version_is_that_of_the_package(capsys):
     assert (end.value.code, capsys.readouterr().out) == (0, f"camshaft {__version__}\n")
 
 
-def test_looking_verifying_and_pruning_import_no_torch(path, tmp_path):
+def test_looking_verifying_and_pruning_import_no_torch(processes, path, tmp_path):
     script = (
         "import sys\n"
         "from camshaft.__main__ import main\n"
@@ -60,8 +57,7 @@ def test_looking_verifying_and_pruning_import_no_torch(path, tmp_path):
         "from camshaft.handlers.tools.checkpoints import export\n"
         "assert 'torch' not in sys.modules\n"
     )
-    command = [sys.executable, "-c", script, tmp_path / "run", path]
-    subprocess.run(command, check=True, capture_output=True)
+    processes.run(script, tmp_path / "run", path, fresh=True)
 
 
 def test_a_reader_that_has_enough_is_no_error(path):

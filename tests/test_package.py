@@ -131,6 +131,7 @@ def test_the_page_says_of_each_extra_what_it_is_for():
     assert re.search(r"torch>=([\d.]+)", str(PYPROJECT["project"]["dependencies"]))[1] in page
 
 
+@pytest.mark.slow
 def test_the_source_distribution_holds_what_the_tests_need(distributions: Path):
     with tarfile.open(next(distributions.glob("*.tar.gz"))) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -67,9 +67,9 @@ def blocks_of(page):
 
 
 def looked_up(page):
-    """A page as a parameter; some import large libraries, or compile."""
-    is_large = page.parent.name == "migrate" or page.stem in ("low-precision", "compile", "dpo")
-    return pytest.param(page, marks=[pytest.mark.slow] if is_large else [])
+    """A page as a parameter; quick are those that have to leave something, and the first."""
+    is_quick = page.name in AFTERWARDS or page.stem in ("index", "resume")
+    return pytest.param(page, marks=[] if is_quick else pytest.mark.slow)
 
 
 def runs_elsewhere(page):

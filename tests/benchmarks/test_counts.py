@@ -1,7 +1,6 @@
 """The counts behind the figures: calls and imports, which are the same on every machine."""
 
 import gc
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -259,8 +258,8 @@ def test_a_hundred_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, 
 
 
 @pytest.mark.slow
-def test_the_import_loads_no_library_and_a_run_of_one_process_two_beside_torch(tmp_path):
-    script = """if True:
+def test_the_import_loads_no_library_and_a_run_of_one_process_two_beside_torch(processes, tmp_path):
+    script = """
         import sys
 
         def loaded():
@@ -287,17 +286,15 @@ def test_the_import_loads_no_library_and_a_run_of_one_process_two_beside_torch(t
         engine.run(data, max_epochs=2)
         print(*sorted(loaded() - before))
     """
-    command = [sys.executable, "-c", script]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    result = processes.run(script, cwd=tmp_path, fresh=True)
     assert result.stdout.splitlines() == ["camshaft", "blinker safetensors"]
 
 
-def test_the_handlers_of_the_readme_import_few_files_and_none_that_only_a_run_needs():
+def test_the_handlers_of_the_readme_import_few_files_and_none_that_only_a_run_needs(processes):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     block = readme.partition("```python\n")[2].partition("torch.manual_seed")[0]
     script = f"{block}\nimport sys\nprint(*(n for n in sys.modules if n.startswith('camshaft')))"
-    command = [sys.executable, "-c", script]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    loaded = processes.run(script, fresh=True).stdout.split()
     assert "camshaft.handlers.loggers.tensorboard" in loaded
     assert not [name for name in loaded if "trackers" in name or name.endswith(".delivery")]
     assert len(loaded) <= README_MODULES

@@ -308,7 +308,7 @@ CONTRAST = """(pairs => {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_and_curves_stand_out_in_light_and_in_dark(
     scheme, trained, report, open_page, artefact
 ):

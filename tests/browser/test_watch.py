@@ -39,6 +39,7 @@ PLOT = "document.querySelector('.js-plotly-plot')"
 POINTS = f"{PLOT}?.data[0].x.length"
 
 
+@pytest.mark.slow
 def test_it_waits_for_a_run_and_shows_it_as_it_goes_on(server, open_page, tmp_path, artefact):
     page = open_page(server.page_address)
     assert "Waiting for the run to begin" in page.inner_text("main")

@@ -2,8 +2,6 @@
 
 import importlib.util
 import json
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
@@ -79,13 +77,9 @@ def test_the_run_carries_on_from_its_checkpoint_on_both_ranks(two_ranks, process
 
 
 @pytest.mark.slow
-def test_it_is_the_same_run_to_the_last_bit_under_torchrun(two_ranks, tmp_path):
+def test_it_is_the_same_run_to_the_last_bit_under_torchrun(two_ranks, processes, tmp_path):
     """Other tests have their ranks from `processes`, which does what torchrun does."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-    command += ["--master-port=0", "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"]
-    command += [str(HERE / "digits_on_ranks.py"), str(tmp_path), "3"]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-4000:]
+    processes.torchrun(HERE / "digits_on_ranks.py", tmp_path, 3)
     _, whole, _ = two_ranks
     assert ends(tmp_path) == whole
 

@@ -21,6 +21,7 @@ with ranks.process_group("gloo"):
 """
 
 
+@pytest.mark.quick(handler=1)
 @pytest.mark.parametrize("handler", ["History()", "EarlyStopping('total', mode='min', patience=1)"])
 def test_a_sharded_metric_is_an_error_that_says_what_to_write(processes, handler):
     first, _ = processes.run_ranks(2, SCRIPT.replace("HANDLER", handler), code=None)

@@ -114,6 +114,7 @@ def test_a_run_goes_on_with_another_wrapping_to_the_last_bit(first, second, buil
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
 
 
+@pytest.mark.quick(wrapping=1)
 @pytest.mark.parametrize("wrapping", ["compiled DDP", "inside"])
 def test_an_optimizer_that_knows_names_goes_on_too(wrapping, tmp_path):
     run(tmp_path, wrapping, by_hand, 1, names=True)

@@ -256,12 +256,6 @@ def test_an_engine_that_runs_inside_of_itself_by_mistake_is_told_how_to_validate
     assert engine.run([1, 2], max_epochs=1).iteration == 2
 
 
-def test_two_engines_and_two_runs_of_one_engine_are_independent():
-    engine = Engine(lambda state, batch: batch)
-    first, second = engine.run([1, 2], max_epochs=1), engine.run([3], max_epochs=5)
-    assert (first.iteration, second.iteration) == (2, 5)
-
-
 def test_the_last_output_and_batch_are_dead_inside_the_next_step():
     class Thing:
         pass

@@ -2,8 +2,6 @@
 
 import os
 import socket
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -204,8 +202,8 @@ def test_alone_a_process_is_rank_0():
 
 
 @pytest.mark.slow
-def test_a_run_of_one_process_imports_nothing_of_ignite(tmp_path):
-    script = """if True:
+def test_a_run_of_one_process_imports_nothing_of_ignite(processes, tmp_path):
+    script = """
         import sys, torch
         from camshaft import ranks, supervised
         from camshaft.handlers import Checkpoint, Validate
@@ -219,4 +217,4 @@ def test_a_run_of_one_process_imports_nothing_of_ignite(tmp_path):
             engine.run(data, max_epochs=2)
         assert "ignite" not in sys.modules
     """
-    subprocess.run([sys.executable, "-c", script, tmp_path / "run"], check=True)
+    processes.run(script, tmp_path / "run", fresh=True)

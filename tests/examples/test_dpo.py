@@ -92,18 +92,6 @@ def test_a_pair_is_one_question_with_two_answers(dpo):
     ]
 
 
-def test_before_the_first_step_no_answer_is_preferred(dpo, parts):
-    from peft import get_peft_model
-
-    make, lora, pairs = parts
-    data = loader(pairs, 8, training=False, collate_fn=dpo.collate)
-    metrics = dpo.build(get_peft_model(make(), lora)).evaluate(data).metrics
-    assert float(metrics["loss"]) == pytest.approx(math.log(2), rel=1e-7)
-    assert [float(metrics[name]) for name in ("chosen", "rejected", "margin", "accuracy")] == [
-        0
-    ] * 4
-
-
 def log_probability(model, sample):
     """Of an answer alone, without a batch: the sum over its tokens, one by one."""
     scores = log_softmax(model(input_ids=torch.tensor([sample["input_ids"]])).logits[0], 1)
@@ -219,9 +207,3 @@ def test_two_ranks_take_the_steps_of_one(processes, finished, start, tmp_path):
     for ours, theirs in zip(rows_of(tmp_path), rows_of(finished[0]), strict=True):
         assert ours["val/loss"] == pytest.approx(theirs["val/loss"], rel=1e-4)
         assert ours["val/chosen"] == pytest.approx(theirs["val/chosen"], abs=1e-4)
-
-
-def test_it_can_be_tried_out_on_two_batches(dpo, start, tmp_path, caplog):
-    options = ("--modules", "a*.py", "--max-steps", "1", "--max-batches", "2")
-    dpo.main(["--start", str(start), "--directory", str(tmp_path), *options])
-    assert "max_batches=2: each pass over data" in caplog.text

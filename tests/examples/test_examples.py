@@ -236,18 +236,19 @@ def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline
         assert all(map(torch.equal, run(tmp_path / f"{at}"), whole))
 
 
+@pytest.mark.quick(example=6)
 @pytest.mark.parametrize(
     ("example", "limit"),
     [
-        pytest.param("char_gpt", "--max-steps=1", marks=pytest.mark.slow),
-        pytest.param("digits", "--max-epochs=1", marks=pytest.mark.slow),
         ("fine_tuning", "--max-epochs=1"),
         ("gan", "--max-epochs=1"),
-        pytest.param("grpo", "--max-steps=8", marks=pytest.mark.slow),
         ("ppo", "--rollouts=2"),
         ("preemptible", "--max-epochs=1"),
         ("reinforce", "--max-epochs=1"),
         ("word_language_model", "--max-epochs=1"),
+        ("char_gpt", "--max-steps=1"),
+        ("digits", "--max-epochs=1"),
+        ("grpo", "--max-steps=8"),
     ],
 )
 def test_an_example_can_be_tried_out_on_two_batches(example, limit, tmp_path, monkeypatch, caplog):

@@ -60,7 +60,8 @@ def test_a_gradient_that_is_not_finite_makes_no_step_on_any_stage(processes, tmp
     assert all(bool(each.isfinite().all()) for each in weights(tmp_path))
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_killed_at_any_rank_it_continues_as_the_same_run(processes, whole, tmp_path, rank):
     command = (PIPELINE, "--directory", tmp_path, *SHORT)
     with ExitStack() as stack:

@@ -64,6 +64,7 @@ def test_it_learns_to_answer_and_says_what_it_left_out(finished):
     assert "\nWhat does textwrap.dedent do? " in result.stdout
 
 
+@pytest.mark.slow
 def test_the_export_is_an_adapter_that_gives_the_loss_of_the_run(finished, sft, chats):
     from peft import PeftModel
     from transformers import AutoTokenizer
@@ -105,6 +106,7 @@ def test_what_has_no_answer_or_does_not_fit_is_left_out_whole_and_told(sft, mode
         Packed(samples, max_tokens=8)
 
 
+@pytest.mark.slow
 def test_questions_without_an_answer_count_for_nothing_and_leave_the_weights_finite(sft, model):
     make, tokenizer, samples = model
     question = sft.encode(tokenizer, [{"role": "user", "content": "Why?"}])

@@ -130,6 +130,7 @@ class Disk:
             for number, each in enumerate(choices):  # one thing lost, the rest there, or reversed
                 rest = [max(other, key=len) for other in choices]
                 picked += [[*rest[:number], one, *rest[number + 1 :]] for one in each]
+            picked = chance.sample(picked, min(len(picked), 8 * at_once))
         for each in picked:
             at = len(folders)
             yield (
@@ -164,7 +165,7 @@ def contents(path):
     return {each.name: each.read_bytes() for each in path.iterdir() if each.name[0] != "m"}
 
 
-@pytest.mark.parametrize("at_once", [2, pytest.param(48, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("at_once", [1, pytest.param(48, marks=pytest.mark.soak)])
 def test_in_every_state_a_good_checkpoint_is_at_least_the_last_durable_one(
     log_and_directory, tmp_path, at_once
 ):

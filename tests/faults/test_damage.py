@@ -48,7 +48,7 @@ def blank(content, chance):
     return content[:at] + bytes(len(block)) + content[at + 4096 :]
 
 
-@pytest.mark.parametrize(("damage", "count"), [(cut, 60), (flip, 200), (blank, 100)])
+@pytest.mark.parametrize(("damage", "count"), [(cut, 30), (flip, 60), (blank, 30)])
 def test_every_damage_is_found_and_the_file_is_named(run, damage, count):
     chance = random.Random(count)
     for number in range(count):
@@ -106,6 +106,7 @@ def test_a_checkpoint_may_be_moved_to_a_place_of_its_own(faults, run, whole):
     assert faults.goes_on(run, whole, resume=moved) == 2
 
 
+@pytest.mark.quick(file=2)
 @pytest.mark.parametrize("file", FILES)
 def test_a_run_goes_on_exactly_from_the_newest_good_one(faults, run, whole, file, caplog):
     os.truncate(run / NEWEST / file, 100)

@@ -301,6 +301,7 @@ def refused(faults, capsys, **options):
     return caught.value
 
 
+@pytest.mark.quick(name=50)
 @pytest.mark.timeout(20)
 @pytest.mark.usefixtures("without_pickle")
 @pytest.mark.parametrize("name", ATTACKS)

@@ -39,21 +39,22 @@ def operations(faults, honest, tmp_path_factory):
     return found
 
 
-HALVES = [0, pytest.param(1, marks=pytest.mark.slow)]
-"""Every second operation or size, from the first or from the second on."""
+QUARTERS = range(4)
+"""Every fourth operation or size, from the first, the second, the third or the fourth on."""
 
 
-def every_second(first, operations, honest, tmp_path):
-    for number, name in [*enumerate(operations, 1)][first::2]:
+def every_fourth(first, operations, honest, tmp_path):
+    for number, name in [*enumerate(operations, 1)][first::4]:
         yield number, name, shutil.copytree(honest, tmp_path / str(number))
 
 
-@pytest.mark.parametrize("first", HALVES)
+@pytest.mark.quick(first=1)
+@pytest.mark.parametrize("first", QUARTERS)
 def test_killed_at_any_operation_it_resumes_exactly(
     faults, honest, operations, whole, tmp_path, first
 ):
     began = set()
-    for number, name, run in every_second(first, operations, honest, tmp_path):
+    for number, name, run in every_fourth(first, operations, honest, tmp_path):
         before = faults.at_operation(number, run, faults.kill)
         assert faults.ended(run, before) == -signal.SIGKILL
         saved = checkpoints(run).latest()
@@ -90,9 +91,7 @@ def test_killed_while_a_checkpoint_takes_the_place_of_another_it_resumes_from_on
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "shift", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))]
-)
+@pytest.mark.parametrize("shift", [0, 1, 2, 3])
 def test_a_failure_while_a_checkpoint_takes_the_place_of_another_leaves_one_of_them(
     faults, honest, operations, whole, tmp_path, shift
 ):
@@ -148,9 +147,10 @@ def limit(size, action):
     return before
 
 
-@pytest.mark.parametrize("first", HALVES)
+@pytest.mark.quick(first=1)
+@pytest.mark.parametrize("first", QUARTERS)
 def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole, tmp_path, first):
-    for number, size, run in every_second(first, sizes(honest), honest, tmp_path):
+    for number, size, run in every_fourth(first, sizes(honest), honest, tmp_path):
         before = limit(size, signal.SIG_DFL)
         assert faults.ended(run, before) == -signal.SIGXFSZ, size
         assert faults.goes_on(run, whole) == 2, number
@@ -165,13 +165,14 @@ def of_the_save(operations):
 @pytest.mark.parametrize(
     "shift", [0, *(pytest.param(n, marks=pytest.mark.soak) for n in (1, 2, 3))]
 )
-@pytest.mark.parametrize("first", HALVES)
+@pytest.mark.quick(first=1)
+@pytest.mark.parametrize("first", QUARTERS)
 def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_garbage(
     faults, honest, operations, whole, tmp_path, first, shift
 ):
     durable = of_the_save(operations)
-    for number, name, run in every_second(first, operations, honest, tmp_path):
-        code = ERRORS[(number // 2 + shift) % len(ERRORS)]
+    for number, name, run in every_fourth(first, operations, honest, tmp_path):
+        code = ERRORS[(number // 4 + shift) % len(ERRORS)]
         failed = faults.failure_of(run, faults.failing(number, code, run))
         if number <= durable:
             assert failed is not None, (number, name)
@@ -186,9 +187,10 @@ def test_an_operation_that_fails_is_an_error_with_path_and_reason_and_leaves_no_
         faults.goes_on(run, whole)
 
 
-@pytest.mark.parametrize("first", HALVES)
+@pytest.mark.quick(first=1)
+@pytest.mark.parametrize("first", QUARTERS)
 def test_a_write_that_fails_in_the_middle_leaves_no_garbage(faults, honest, whole, tmp_path, first):
-    for _, size, run in every_second(first, sizes(honest), honest, tmp_path):
+    for _, size, run in every_fourth(first, sizes(honest), honest, tmp_path):
         failed = faults.failure_of(run, limit(size, signal.SIG_IGN))
         assert failed is not None
         assert str(run / "iteration-0000000003") in failed[1]

@@ -5,8 +5,6 @@ shows it. Kernels that do not give the same bits again are errors.
 """
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -43,13 +41,7 @@ def run_script(device, processes):
 
     def run(name, *arguments, env=()):
         script = Path(__file__).with_name(name)
-        if device.type == "cpu":
-            return processes.run(script, device, *arguments, env=env).stdout
-        command = [sys.executable, script, device, *arguments]
-        result = subprocess.run(
-            list(map(str, command)), capture_output=True, text=True, env={**os.environ, **dict(env)}
-        )
-        assert result.returncode == 0, result.stderr[-4000:]
-        return result.stdout
+        fresh = device.type != "cpu"
+        return processes.run(script, device, *arguments, env=env, fresh=fresh).stdout
 
     return run

@@ -16,7 +16,6 @@ import torch
 
 from camshaft import Engine, Events, Stage, State, supervised
 from camshaft.handlers import Checkpoint, ConsoleLines, ProgressBar
-from camshaft.handlers.console_lines import Pace, remaining
 
 ALWAYS = 1e-9
 NEVER = 1e9
@@ -340,17 +339,6 @@ def test_what_cannot_be_meant_is_refused():
         ProgressBar(interval=0)
 
 
-def test_a_thousand_iterations_within_an_interval_are_drawn_once(monkeypatch):
-    looks = []
-    real = time.monotonic
-    monkeypatch.setattr(
-        "camshaft.handlers.progress_bar.time.monotonic", lambda: looks.append(1) or real()
-    )
-    written = lines(((), NEVER), range(1, 1001), max_epochs=1)
-    assert len(written) == 1
-    assert len(looks) < 1010  # one an iteration, and a few for the drawing
-
-
 EACH = Events.ITERATION_COMPLETED
 
 
@@ -473,12 +461,6 @@ def test_a_limit_in_steps_is_shown_and_counts(clock):
     engine.on(EACH)(lambda state: setattr(clock, "now", clock.now + 1))
     engine.run([(torch.ones(3, 2), torch.zeros(3, 1))] * 8, max_steps=10)
     assert lines[1].startswith("iteration 8  epoch 1  step 4/10  1.0 it/s  eta 0:00:12  loss ")
-
-
-def test_without_a_known_end_there_is_no_time_left():
-    state = State(iteration=5)
-    assert remaining(state, 5, 0) is None
-    assert Pace().parts(state, 0.0) == []
 
 
 def test_what_is_no_name_is_refused():

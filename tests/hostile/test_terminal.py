@@ -3,8 +3,6 @@
 import csv
 import logging
 import shutil
-import subprocess
-import sys
 
 import pytest
 
@@ -61,24 +59,22 @@ def test_an_error_of_the_command_line_is_one_escaped_line(
 
 
 HOLD = """
-import fcntl, json, sys
+import fcntl, json, signal, sys
 file = open(sys.argv[1], "w")
 fcntl.lockf(file, fcntl.LOCK_EX)
 file.write(json.dumps({"process": "\\x1b[2J", "host": "\\u202e", "since": ["\\x07"]}))
 file.flush()
 print("locked", flush=True)
-sys.stdin.read()
+signal.pause()
 """
 
 
-def test_the_owner_of_a_lock_is_escaped(tmp_path):
-    command = [sys.executable, "-c", HOLD, tmp_path / "LOCK"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True) as holder:
+def test_the_owner_of_a_lock_is_escaped(processes, tmp_path):
+    with processes.start(HOLD, tmp_path / "LOCK") as holder:
         assert holder.stdout.readline() == "locked\n"
         with pytest.raises(BlockingIOError) as caught, locked(tmp_path):
             pass
-        holder.stdin.close()
+        holder.kill()
     assert str(caught.value).isprintable()
     assert r"process \x1b[2J on \u202e" in str(caught.value)
 

@@ -42,6 +42,7 @@ def test_data_of_its_own_state_is_where_it_was_between_the_two_saves_of_an_epoch
     left([Kill("EPOCH_COMPLETED", 0)], data, *handlers, max_epochs=3, epoch_length=length)
 
 
+@pytest.mark.quick(data=5)
 @pytest.mark.parametrize(
     "data",
     [
@@ -87,6 +88,7 @@ def test_a_run_that_was_stopped_for_good_and_killed_then_still_completes(at):
     left([Kill("COMPLETED", 0)], SHUFFLED, *stop, AT_EACH_BATCH, max_epochs=3)
 
 
+@pytest.mark.quick(save=1)
 @pytest.mark.parametrize("data", ["iter(batches(12))", "(each for each in batches(12))"])
 @pytest.mark.parametrize("save", [AT_EACH_BATCH, AT_EACH_EPOCH])
 def test_an_iterator_that_several_passes_read_on_is_read_again_to_its_place(data, save):

@@ -386,7 +386,7 @@ SCRIPTS = [
 @pytest.mark.parametrize(
     "script",
     [
-        pytest.param(each, id=each.__name__, marks=[pytest.mark.slow] * (at >= 14))
+        pytest.param(each, id=each.__name__, marks=[pytest.mark.slow] * (at >= 6))
         for at, each in enumerate(SCRIPTS)
     ],
 )

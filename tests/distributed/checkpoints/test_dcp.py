@@ -37,12 +37,14 @@ def test_what_torch_wrote_on_two_ranks_is_read_in_one_process_to_the_bit(written
             assert torch.equal(each, expected[f"model.{key}"])
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.quick(count=1)
+@pytest.mark.parametrize("count", [2, 3])
 def test_it_is_read_on_other_numbers_of_ranks_to_the_bit(processes, written, count):
     processes.run_ranks(count, SCRIPT, "read", written)
 
 
-@pytest.mark.parametrize("count", [pytest.param(1, marks=pytest.mark.slow), 2])
+@pytest.mark.quick(count=1)
+@pytest.mark.parametrize("count", [2, 1])
 def test_torch_loads_what_is_exported_on_other_numbers_of_ranks(processes, tmp_path, count):
     processes.run_ranks(3 - count, SCRIPT, "run", tmp_path)
     export_dcp(checkpoints(tmp_path / "run").latest(), tmp_path / "exported")

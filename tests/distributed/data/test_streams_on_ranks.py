@@ -40,7 +40,7 @@ def given_in(parts):
         pytest.param([1, 4, 3], marks=pytest.mark.slow),
     ],
 )
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_each_sample_of_an_epoch_comes_once_on_numbers_of_ranks_in_turn(
     processes, tmp_path, counts, workers

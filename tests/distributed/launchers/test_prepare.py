@@ -1,7 +1,5 @@
 """`ranks.prepare`: one script in one process, on ranks by DDP and on ranks by FSDP2."""
 
-import subprocess
-import sys
 from pathlib import Path
 from shutil import copytree
 
@@ -34,7 +32,8 @@ def are_close(one, other):
     )
 
 
-@pytest.mark.parametrize("way", [pytest.param("ddp", marks=pytest.mark.slow), "fsdp"])
+@pytest.mark.quick(way=1)
+@pytest.mark.parametrize("way", ["fsdp", "ddp"])
 def test_the_run_is_that_of_the_model_wrapped_by_hand_from_the_weights_of_rank_0(
     processes, tmp_path, way
 ):
@@ -59,18 +58,9 @@ def test_one_process_and_ranks_of_both_kinds_go_on_from_each_other(processes, tm
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["fsdp", pytest.param("ddp", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["fsdp", "ddp"])
 def test_under_torchrun_itself_the_same_script_ends_without_a_warning(processes, tmp_path, way):
-    result = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"),
-            *("--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0"),
-            *map(str, (SCRIPT, tmp_path / "torchrun", way, "prepare", 7)),
-        ],
-        capture_output=True,
-        text=True,
-    )
-    assert (result.returncode, result.stderr) == (0, "")
+    assert processes.torchrun(SCRIPT, tmp_path / "torchrun", way, "prepare", 7).stderr == ""
     processes.run_ranks(2, SCRIPT, tmp_path / "ranks", way, "prepare", 7)
     assert bits(tmp_path / "torchrun") == bits(tmp_path / "ranks")
 

@@ -24,7 +24,8 @@ def alone(processes, tmp_path_factory):
     return result(directory)
 
 
-@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.slow)])
+@pytest.mark.quick(count=1)
+@pytest.mark.parametrize("count", [2, 4])
 def test_ranks_that_each_have_a_part_of_every_sequence_train_as_one_process(
     processes, tmp_path, alone, count
 ):
@@ -65,10 +66,8 @@ def check_close(found, wanted):
         torch.testing.assert_close(*close, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("count", "spread"),
-    [(2, 2), *(pytest.param(*each, marks=pytest.mark.slow) for each in [(4, 2), (4, 4), (2, 1)])],
-)
+@pytest.mark.quick(count=1)
+@pytest.mark.parametrize(("count", "spread"), [(2, 2), (4, 2), (4, 4), (2, 1)])
 def test_experts_on_ranks_of_their_own_train_as_in_one_process(
     processes, tmp_path, experts_alone, count, spread
 ):

@@ -212,10 +212,9 @@ def weights(model):
     return [each.tolist() for each in model.parameters()]
 
 
+@pytest.mark.quick(owner=6, stop_at=1)
 @pytest.mark.parametrize("owner", OWNERS)
-@pytest.mark.parametrize(
-    "stop_at", [7, *(pytest.param(n, marks=pytest.mark.slow) for n in (10, 13))]
-)
+@pytest.mark.parametrize("stop_at", [7, 10, 13])
 def test_a_run_resumes_to_the_same_bits_whoever_holds_the_generator(
     owner, stop_at, tmp_path, caplog
 ):

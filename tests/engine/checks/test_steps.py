@@ -249,10 +249,6 @@ def test_a_loss_that_is_returned_and_trains_nothing_is_a_warning(model, wrap):
         engine.run(BATCHES, max_epochs=2)
 
 
-def test_a_loss_that_is_returned_by_who_steps_by_hand_is_all_right(model):
-    by_hand(model).run(BATCHES, max_epochs=2)
-
-
 def test_an_update_that_takes_over_from_another_one_is_no_second_clock(model):
     updates = [Update(torch.optim.SGD(model.parameters(), lr=lr)) for lr in (0.1, 0.01)]
     step = lambda state, batch: updates[state.epoch - 1](state, model(batch).mean())  # noqa: E731

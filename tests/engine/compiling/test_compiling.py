@@ -11,7 +11,6 @@ from torch.optim.lr_scheduler import LambdaLR, OneCycleLR
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Engine, Events, State, Update, supervised
-from camshaft.engine.compiling.options import replays
 from camshaft.handlers import (
     EMA,
     Average,
@@ -257,20 +256,6 @@ def test_a_demand_for_foreach_is_kept_and_does_not_stop_compiling(kind):
     assert found[0] == found[1]
 
 
-def test_during_a_step_a_demand_not_to_use_foreach_stays():
-    class Looking(torch.optim.Adam):
-        def step(self, closure=None):
-            seen.append([group["foreach"] for group in self.param_groups])
-
-    seen = []
-    model = torch.nn.Linear(4, 3)
-    groups = [{"params": [model.weight], "foreach": False}, {"params": [model.bias]}]
-    optimizer = Looking(groups, foreach=True)
-    run(supervised(model, optimizer, cross_entropy, compile=EAGER), max_iterations=1)
-    assert seen == [[False, None]]  # Adam with foreach=True refuses a tensor as a rate
-    assert [group["foreach"] for group in optimizer.param_groups] == [False, True]
-
-
 def test_groups_may_have_numbers_and_tensors_as_rates():
     seen = []
 
@@ -392,13 +377,6 @@ def test_breaks_of_the_graph_are_told_once(caplog):
 
 
 @pytest.mark.slow
-def test_a_graph_in_one_piece_is_not_told_about(caplog):
-    engine, _ = build()
-    run(engine.add(LRSchedule(partial(LambdaLR, lr_lambda=lambda n: 1 / (n + 1)))))
-    assert not [each for each in caplog.records if "broken" in each.message]
-
-
-@pytest.mark.slow
 def test_graphs_are_counted_and_batches_that_need_ever_more_are_warned_about(caplog):
     caplog.set_level(logging.INFO, "camshaft")
     batches = []
@@ -509,16 +487,3 @@ def test_errors_of_the_step_itself_have_no_note_about_compiling():
     with pytest.raises(ZeroDivisionError) as caught:
         run(engine)
     assert "compile" not in "\n".join(caught.value.__notes__)
-
-
-@pytest.mark.parametrize(
-    ("options", "replayed"),
-    [
-        ({}, False),
-        ({"mode": "reduce-overhead"}, True),
-        ({"mode": "max-autotune-no-cudagraphs"}, False),
-        ({"options": {"triton.cudagraphs": True}}, True),
-    ],
-)
-def test_it_is_known_which_options_replay_cuda_graphs(options, replayed):
-    assert replays(options) is replayed

@@ -3,7 +3,6 @@
 import logging
 import sys
 from importlib.util import find_spec, module_from_spec
-from weakref import ref
 
 import numpy
 import pytest
@@ -25,7 +24,6 @@ from torch.utils.data import (
     default_collate,
     random_split,
 )
-from torch.utils.data._utils.collate import default_collate_fn_map
 
 from camshaft import Engine, Events, SeededSamples
 from camshaft.engine.data.dataloader.samples import InMemory
@@ -238,19 +236,6 @@ def test_a_collate_function_of_ones_own_gets_samples(name, caplog):
     assert seen == by_torch(lambda: DataLoader(TensorDataset(X, Y), 4, collate_fn=collate))
 
 
-@pytest.mark.parametrize("kind", [torch.Tensor, tuple, object])
-def test_a_rule_registered_with_torchs_collate_is_followed(kind, monkeypatch):
-    rule = lambda samples, collate_fn_map: torch.ones(len(samples))  # noqa: E731
-    own = {kind: rule} if kind is torch.Tensor else {**default_collate_fn_map, kind: rule}
-    for key, function in own.items():
-        monkeypatch.setitem(default_collate_fn_map, key, function)
-
-    def make():
-        return DataLoader(TensorDataset(X, Y), 4)
-
-    assert by_engine(make) == by_torch(make)
-
-
 class Generators:
     """Each batch of indices can be read once."""
 
@@ -360,16 +345,6 @@ def test_data_that_is_changed_during_a_pass_is_read_as_it_is_then(change):
     assert ours == torchs
 
 
-def test_tensors_that_a_script_has_replaced_are_freed():
-    data, replaced = TensorDataset(torch.zeros(4, 2)), []
-    memory = InMemory(data, default_collate)
-    for _ in range(3):
-        replaced.append(ref(data.tensors[0]))
-        assert memory.batch([1, 0]) is not None
-        data.tensors = (torch.zeros(4, 2),)
-    assert [each() for each in replaced] == [None] * 3
-
-
 @pytest.mark.parametrize(
     ("holder", "name"),
     [
@@ -460,7 +435,8 @@ def test_the_calls_for_a_batch_in_memory_do_not_depend_on_its_size():
     assert few == many <= 16  # half of them torch's and the engine's
 
 
-@pytest.mark.parametrize("way", [BY_INDEX, pytest.param(PLAINLY, marks=pytest.mark.slow)])
+@pytest.mark.quick(way=1)
+@pytest.mark.parametrize("way", [BY_INDEX, PLAINLY])
 def test_workers_read_by_index_too(way, tmp_path):
     """Their messages go to a file, since they are of other processes."""
     collate = None if way == BY_INDEX else own_collate

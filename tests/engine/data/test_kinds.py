@@ -166,6 +166,7 @@ WITH_WORKERS = {
 }
 
 
+@pytest.mark.quick(kind=6)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(kind, seen_in):
     whole = seen_in(KINDS[kind])
@@ -199,6 +200,7 @@ def test_virtual_epochs_draw_the_same_too(kind, seen_in):
     assert seen_in(KINDS[kind], [2, 3, 5], epoch_length=3) == whole
 
 
+@pytest.mark.slow
 def test_virtual_epochs_over_workers_see_the_same_after_a_resume(seen_in):
     make = WITH_WORKERS["shuffled"]
     assert seen_in(make, [4, 5], epoch_length=4) == seen_in(make, epoch_length=4)

@@ -53,8 +53,9 @@ class ManyAtOnce(Augmented):
         return [self[index] for index in indices]
 
 
-@pytest.mark.parametrize("data", [Augmented, pytest.param(ManyAtOnce, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("batch_size", [4, pytest.param(None, marks=pytest.mark.slow)])
+@pytest.mark.quick(data=1, batch_size=1)
+@pytest.mark.parametrize("data", [Augmented, ManyAtOnce])
+@pytest.mark.parametrize("batch_size", [4, None])
 def test_what_workers_draw_does_not_depend_on_how_many_there_are(data, batch_size, seen_in):
     def make(*workers, persistent=False):
         numbers = iter(workers)
@@ -218,7 +219,8 @@ def test_workers_leave_the_signals_to_a_main_process_that_deals_with_them():
     assert seen == [[1.0, 0.0], [1.0, 1.0], [0.0, 0.0]]
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
+@pytest.mark.quick(context=1)
+@pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_a_signal_to_the_workers_costs_no_batch_where_the_main_process_deals_with_it(
     context, workers
 ):
@@ -265,7 +267,8 @@ def test_a_server_that_makes_workers_holds_no_signal_back_from_other_processes(p
     assert processes.run(script).stdout == "[]\n"
 
 
-@pytest.mark.parametrize("context", ["fork", pytest.param("forkserver", marks=pytest.mark.slow)])
+@pytest.mark.quick(context=1)
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_a_worker_still_ends_when_its_parent_wants_it_to(context, workers):
     with handling(signal.SIGTERM):
         engine = Engine(lambda state, batch: None)

@@ -113,14 +113,9 @@ def stages_of(cuts, last, size=BATCH):
     return [*((ranks, size, stop) for ranks, stop in cuts), (last, size, None)]
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "DistributedSampler",
-        *(pytest.param(each, marks=pytest.mark.slow) for each in [*LOADERS][1:]),
-    ],
-)
-@settings(max_examples=40)
+@pytest.mark.quick(kind=1)
+@pytest.mark.parametrize("kind", ["DistributedSampler", *[*LOADERS][1:]])
+@settings(max_examples=20)
 @given(samples=st.integers(24, 70), cuts=CUTS, last=RANKS)
 def test_on_any_ranks_each_step_has_the_samples_of_the_run_that_nobody_interrupted(
     kind, samples, cuts, last
@@ -146,7 +141,7 @@ def test_also_in_epochs_of_a_given_length_and_in_passes_that_are_cut(
     assert run(make, samples, stages_of(cuts, last), **arguments) == whole
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     samples=st.integers(24, 70),
     first=st.integers(1, 4),

@@ -143,6 +143,7 @@ def shuffled_after_each_epoch(engine, data):
             order.shuffle(data.batch_sampler.buckets)
 
 
+@pytest.mark.quick(stop=1)
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("stop", [3, 10, 20])
 def test_a_sampler_in_the_objects_is_put_back_to_the_beginning_of_the_pass(stop, workers):
@@ -193,39 +194,6 @@ def test_what_the_training_tells_a_sampler_meanwhile_is_kept(stop):
 
     arguments = {"objects": lambda data: {"sampler": data.sampler}, "change": learn}
     assert resumed(make, stop, **arguments) == part(make, **arguments)[0]
-
-
-def test_an_object_inside_a_sampler_is_put_back_too():
-    class Curriculum:
-        drawn = 0
-
-        def next(self):
-            self.drawn += 1
-            return self.drawn % 12
-
-        def state_dict(self):
-            return {"drawn": self.drawn}
-
-        def load_state_dict(self, saved):
-            self.drawn = saved["drawn"]
-
-    class ByCurriculum(Feedback):
-        def __init__(self):
-            self.curriculum = Curriculum()
-
-        def __iter__(self):
-            return (self.curriculum.next() for _ in range(10))
-
-        def __len__(self):
-            return 10
-
-    def make():
-        return DataLoader(range(12), 2, sampler=ByCurriculum())
-
-    arguments = {"objects": lambda data: {"curriculum": data.sampler.curriculum}}
-    whole, _ = part(make, **arguments)
-    for stop in (2, 5, 7):
-        assert resumed(make, stop, **arguments) == whole
 
 
 class Wrapper:
@@ -382,6 +350,7 @@ STATEFUL = {
 }
 
 
+@pytest.mark.quick(kind=4)
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_loaders_with_a_state_go_on_exactly_wherever_they_are_left(kind, caplog):
     whole, _ = part(STATEFUL[kind])

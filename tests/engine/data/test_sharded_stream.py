@@ -55,17 +55,9 @@ def flat(seen, epoch=1):
     return [each for at, batch, _ in seen if at == epoch for each in batch]
 
 
+@pytest.mark.quick(of=1, options=1)
 @pytest.mark.parametrize("of", [read, seeking])
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ({"shuffle_buffer": 0}, {"open_shards": 1})
-        ),
-    ],
-)
+@pytest.mark.parametrize("options", [{}, {"shuffle_buffer": 0}, {"open_shards": 1}])
 def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(of, options, seen_in):
     def make():
         return DataLoader(stream(of, **options), 4)
@@ -79,8 +71,9 @@ def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(of, o
     assert seen_in(make, [2, 3, 11], epoch_length=5) == seen_in(make, epoch_length=5)
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize("drop_last", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.quick(workers=1, drop_last=1)
+@pytest.mark.parametrize("workers", [2, 1])
+@pytest.mark.parametrize("drop_last", [False, True])
 def test_so_does_one_whose_shards_are_read_by_workers(workers, drop_last, seen_in):
     def make():
         return DataLoader(stream(), 4, num_workers=workers, drop_last=drop_last)
@@ -139,7 +132,7 @@ def left_by(ranks, make, saved, stop_at, seen):
     return going_on[0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 9), min_size=6, max_size=20),
     stages=st.lists(st.tuples(st.integers(1, 6), st.integers(1, 4)), max_size=4),

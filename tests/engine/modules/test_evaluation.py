@@ -165,6 +165,7 @@ class OwnWay(DataLoader):
         return super().__iter__()
 
 
+@pytest.mark.quick(kind=1)
 @pytest.mark.parametrize("kind", [OwnWay, StatefulDataLoader])
 @pytest.mark.parametrize("when", [Events.STARTED, Events.EPOCH_STARTED, Events.ITERATION_COMPLETED])
 def test_a_part_of_the_training_data_can_be_evaluated_at_any_moment(kind, when):

@@ -169,6 +169,7 @@ def same_states(first, second):
     )
 
 
+@pytest.mark.quick(kind=4)
 @pytest.mark.parametrize("kind", KINDS)
 def test_evaluations_are_of_the_other_weights_and_the_training_is_that_of_no_evaluation(
     kind, tmp_path
@@ -194,6 +195,7 @@ def test_evaluations_are_of_the_other_weights_and_the_training_is_that_of_no_eva
     assert same_states(optimizer, other)
 
 
+@pytest.mark.quick(kind=3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_that_validates_and_resumes_is_the_run_without_either(kind, tmp_path):
     for stop in (8, 12, None):  # inside an epoch, and at its end

@@ -1,8 +1,6 @@
 """Random number generators, their seeds, and the position in the data that holds them."""
 
 import random
-import subprocess
-import sys
 
 import numpy
 import pytest
@@ -22,7 +20,7 @@ def draw(generator=None):
     return random.random(), numpy.random.rand(), torch.rand(()).item(), own
 
 
-def test_it_works_where_neither_numpy_nor_torch_is_loaded(tmp_path):
+def test_it_works_where_neither_numpy_nor_torch_is_loaded(processes):
     source = generators.__file__
     script = (
         "import sys, random, runpy\n"
@@ -33,7 +31,7 @@ def test_it_works_where_neither_numpy_nor_torch_is_loaded(tmp_path):
         "assert random.random() == first\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], check=True)
+    processes.run(script, fresh=True)
 
 
 def test_a_seed_is_for_all_of_them():
@@ -82,7 +80,7 @@ def test_what_is_no_seed_is_refused(seed, error):
 
 
 @pytest.mark.slow
-def test_neither_importing_nor_building_nor_running_seeds_anything(tmp_path):
+def test_neither_importing_nor_building_nor_running_seeds_anything(processes, tmp_path):
     script = """
 import random, numpy, torch
 random.seed(1), numpy.random.seed(2), torch.manual_seed(3)
@@ -102,7 +100,4 @@ assert states == (
     random.getstate(), numpy.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
 )
 """
-    result = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
+    processes.run(script, cwd=tmp_path, fresh=True)

@@ -1,7 +1,5 @@
 """Losses in parts, and loss functions that are given the batch."""
 
-import json
-
 import pytest
 import torch
 from torch.nn.functional import mse_loss
@@ -137,52 +135,6 @@ def test_a_resumed_run_has_the_same_parts(tmp_path):
 
     run("cut", 1)
     assert run("cut", 3) == run("whole", 3)
-
-
-KILLED = """
-import os, signal, sys
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-from camshaft import Events, supervised
-from camshaft.handlers import Checkpoint, JSONLines, Validate
-
-directory, kill = sys.argv[1], int(sys.argv[2])
-generator = torch.Generator().manual_seed(3)
-data = TensorDataset(*(torch.randn(19, n, generator=generator) for n in (3, 1)))
-torch.manual_seed(0)
-model = torch.nn.Linear(3, 1)
-
-
-def loss_fn(output, target, batch):
-    fit, size = (output - target).square().mean(), output.square().mean()
-    return fit + 0.5 * size, {"fit": fit, "size": size, "first": batch[0][0, 0]}
-
-
-engine = supervised(model, torch.optim.Adam(model.parameters()), loss_fn)
-engine.add(
-    Validate(DataLoader(data, 4), when=Events.ITERATION_COMPLETED(every=3)),
-    Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=2), resume=True),
-    JSONLines(directory + "/rows.jsonl", when=Events.ITERATION_COMPLETED),
-)
-if kill:
-    end = Events.ITERATION_COMPLETED(at=kill)
-    engine.on(end)(lambda state: os.kill(os.getpid(), signal.SIGKILL))
-engine.run(DataLoader(data, 4, shuffle=True), max_epochs=3)
-"""
-
-
-@pytest.mark.slow
-def test_killed_in_mid_epoch_and_run_again_it_has_the_same_rows(processes, tmp_path):
-    processes.run(KILLED, tmp_path / "whole", 0)
-    for kill in (7, 13):
-        processes.run(KILLED, tmp_path / "parts", kill, code=-9)
-    processes.run(KILLED, tmp_path / "parts", 0)
-    rows, expected = (
-        (tmp_path / name / "rows.jsonl").read_text().splitlines() for name in ("parts", "whole")
-    )
-    assert rows == expected
-    assert len(rows) == 15
-    assert {"fit", "size", "first", "val/fit", "val/size"} < json.loads(rows[-1]).keys()
 
 
 @pytest.mark.parametrize("name", ["loss", "lr", "grad_norm", "spikes", "val/fit", ""])

@@ -66,9 +66,8 @@ def by_hand(model, batches):
     return [each.grad for each in model.parameters()]
 
 
-@pytest.mark.parametrize(
-    ("make", "split"), [(gpt2, None), (llama, 1), pytest.param(gpt2, 1, marks=pytest.mark.slow)]
-)
+@pytest.mark.quick(make=2)
+@pytest.mark.parametrize(("make", "split"), [(gpt2, None), (llama, 1), (gpt2, 1)])
 def test_a_step_and_a_validation_of_a_language_model_are_means_over_its_tokens(make, split):
     batches = list(texts(12, 3, 2, 9, 5, 5))
     engine = train(make(), weight=count_next_tokens, accumulate=3, split=split)

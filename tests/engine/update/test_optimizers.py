@@ -168,14 +168,6 @@ def test_a_schedule_by_a_metric_lowers_the_rates_of_all_optimizers():
     assert metrics["lr/muon"] == 2 * metrics["lr/adamw"] < 0.02
 
 
-def test_a_scheduler_of_torch_may_be_made_of_all_optimizers():
-    model, *optimizers = made()
-    update = Update(optimizers)
-    engine = supervised(model, update, LOSS).add(LRSchedule(CHAINED(update.optimizer)))
-    engine.run(BATCHES, max_epochs=2)
-    assert are_equal(numbers(model), by_hand(schedule=CHAINED)[0])
-
-
 def test_a_momentum_that_not_all_optimizers_have_is_no_field_of_one_schedule():
     model, *optimizers = made()
     cycle = partial(OneCycleLR, max_lr=0.1, total_steps=14)
@@ -395,32 +387,6 @@ def test_what_is_no_group_of_optimizers_is_refused():
         Update([first, torch.optim.LBFGS([model[0].bias])])
     with pytest.raises(ValueError, match="an optimizer is called 'model'"):
         supervised(model, {"model": first, "others": second}, LOSS)
-
-
-def test_a_checkpoint_asks_for_each_of_several_optimizers(tmp_path):
-    model, first, second = made()
-    update = Update([first, second])
-    engine = Engine(
-        lambda state, batch: update(state, LOSS(model(batch[0]), batch[1])),
-        update,
-        Checkpoint(tmp_path),
-        objects={"model": model, "first": first},
-    )
-    with pytest.raises(ValueError, match="AdamW, which an Update steps, is not among"):
-        engine.run(BATCHES, max_epochs=1)
-
-
-def test_a_step_by_hand_in_a_window_of_several_optimizers_is_refused():
-    model, first, second = made()
-    update = Update([first, second], accumulate=2)
-
-    def process(state, batch):
-        update(state, LOSS(model(batch[0]), batch[1]))
-        second.step()
-
-    engine = Engine(process, update, objects={"model": model, "first": first, "second": second})
-    with pytest.raises(RuntimeError, match="called by hand in an accumulation window"):
-        engine.run(BATCHES, max_epochs=1)
 
 
 def test_groups_that_come_later_are_stepped_and_cleared():

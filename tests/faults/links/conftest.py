@@ -127,8 +127,8 @@ WRITERS = {
     "prune --strip": after(lambda d: commands.prune(d, latest(1), dry_run=False, strip=True)),
     "inspect": after(lambda d: commands.inspect(d, as_json=False, verify=True)),
 }
-IMPORT_MUCH = {"Mirror", "Profile", "TensorBoard", "fetch", "report"}
-"""The libraries of these are imported again by each process that the names are found out in."""
+QUICK = {"Checkpoint", "Local", "Journal", "JSONLines", "CSV", "ImageFiles", "HangWatchdog"}
+"""One of each kind; the others write in one of these ways, or ask before all else."""
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
@@ -147,7 +147,7 @@ def told_of_a_path():
 
 def pytest_generate_tests(metafunc):
     if "writer" in metafunc.fixturenames:
-        marks = dict.fromkeys(IMPORT_MUCH, pytest.mark.slow)
+        marks = dict.fromkeys(WRITERS.keys() - QUICK, pytest.mark.slow)
         each = [pytest.param(use, marks=marks.get(name, ())) for name, use in WRITERS.items()]
         metafunc.parametrize("writer", each, ids=WRITERS)
 

@@ -44,6 +44,7 @@ def rows_of(path):
     return [json.loads(line)["iteration"] for line in path.read_text().splitlines()]
 
 
+@pytest.mark.quick(kind=2)
 @pytest.mark.parametrize("kind", [JSONLines, CSV, TensorBoard])
 @pytest.mark.parametrize("saves", [False, True])
 def test_rows_go_on_in_a_new_file_and_the_log_says_once_what_is_lost(kind, saves, tmp_path, caplog):
@@ -70,9 +71,8 @@ def iterations_in(directory):
     return [event.step for event in events.Scalars("loss")]
 
 
-@pytest.mark.parametrize(
-    "leaves", [8, *(pytest.param(each, marks=pytest.mark.slow) for each in (7, 9, 10))]
-)
+@pytest.mark.quick(leaves=1)
+@pytest.mark.parametrize("leaves", [8, 7, 9, 10])
 def test_a_resumed_run_has_the_rows_of_one_that_was_not_interrupted(leaves, tmp_path):
     def one(directory, **more):
         saves = Checkpoint(directory, when=EACH(every=2), resume=True, **AT_ONCE)

@@ -105,16 +105,8 @@ def test_each_host_copies_its_own_files_and_only_those(start, is_same, tmp_path)
         assert not [*(tmp_path / f"disks/host-{host}").glob(".tmp-*")]
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
-        pytest.param((), marks=pytest.mark.slow),
-        (0,),
-        pytest.param((1,), marks=pytest.mark.slow),
-        pytest.param((0, 1), marks=pytest.mark.slow),
-    ],
-    ids=str,
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [(0,), (), (1,), (0, 1)], ids=str)
 def test_a_start_takes_what_is_left(start, is_same, tmp_path, lost):
     start("--fault=1:kill:step:9", code=None)
     for each in lost:
@@ -137,6 +129,7 @@ def test_without_a_store_the_next_host_has_all(start, is_same, tmp_path):
     assert is_same()
 
 
+@pytest.mark.slow
 def test_rank_0_may_be_on_another_host_which_gets_the_log_of_the_store(start, is_same, tmp_path):
     start("--iterations=5")
     disks = tmp_path / "disks"
@@ -261,6 +254,7 @@ def test_a_host_whose_disk_is_full_costs_one_save_and_no_time(processes, tmp_pat
     assert all(float(each.stdout) < 20 for each in results)  # the timeout is a minute
 
 
+@pytest.mark.slow
 def test_one_process_is_one_host_and_never_mixes_runs(tmp_path):
     def run(until, *, name="run", **options):
         engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1, 1)})

@@ -43,6 +43,7 @@ def start(tmp_path):
     return run
 
 
+@pytest.mark.quick(lost=1)
 @pytest.mark.parametrize(
     ("lost", "began"), [((), 10), (("nvme",), 8), (("run",), 10), (("nvme", "run"), 8)]
 )

@@ -5,8 +5,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -193,15 +191,12 @@ def whole(processes, tmp_path_factory):
 
 
 @pytest.fixture
-def torchrun():
+def torchrun(processes):
     """Runs `train.py` on two ranks by the real one; its result."""
 
     def run(directory, *arguments, options=(), code=0):
-        command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2"]
-        command += ["--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "--shutdown-timeout=1"]
-        command += [*options, SCRIPT, directory, "--timeout", TIMEOUT, *arguments]
-        result = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=200)
-        assert result.returncode == code, result.stderr[-4000:]
-        return result
+        given = ["--shutdown-timeout=1", *options]
+        command = (SCRIPT, directory, "--timeout", TIMEOUT, *arguments)
+        return processes.torchrun(*command, given=given, code=code)
 
     return run

@@ -78,12 +78,13 @@ def drawn(chance, options):
     return count, f"{rank}:{kind}:{phase}:{chance.randint(1, 11)}", then
 
 
+@pytest.mark.quick(seed=2)
 @pytest.mark.parametrize(
     ("seed", "faults", "options"),
     [
-        pytest.param(1, 3, (), marks=pytest.mark.slow),
         pytest.param(3, MANY, (), marks=SOAK),
         pytest.param(1, MANY, ("--sharded",), marks=SOAK),
+        (1, 3, ()),
     ],
 )
 def test_after_any_fault_of_any_rank_the_run_goes_on_to_the_same_bits_or_on_other_ranks(

@@ -166,6 +166,7 @@ def test_weights_of_16_bits_have_an_average_that_moves():
     assert engine.objects["ema"].weight.item() > 1.0003
 
 
+@pytest.mark.quick(left=2)
 @pytest.mark.parametrize("left", [1, 3, 5, 7])
 def test_a_resumed_average_is_the_one_of_a_run_that_was_never_left(tmp_path, left):
     def train(directory, limit, seed):

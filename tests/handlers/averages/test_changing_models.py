@@ -248,19 +248,6 @@ def test_lazy_layers_are_averaged_from_their_first_batch_on():
         find_lr(engine, batches(), steps=3)
 
 
-def test_a_sparse_buffer_is_copied():
-    class Graph(nn.Linear):
-        def __init__(self):
-            super().__init__(4, 1)
-            self.register_buffer("edges", torch.eye(4).to_sparse())
-
-        def forward(self, input):
-            return super().forward(torch.sparse.mm(self.edges, input.T).T)
-
-    engine = run(Graph(), EMA(0.9), NonFiniteGuard("skip"), Validate(batches(), weights="ema"))
-    assert torch.equal(engine.objects["ema"].edges.to_dense(), torch.eye(4))
-
-
 class Normed(nn.Module):
     def __init__(self):
         super().__init__()

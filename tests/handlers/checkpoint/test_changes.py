@@ -129,6 +129,7 @@ def script(change, directory, when, **limits):
     return state.iteration, [each.tolist() for each in s.model.state_dict().values()]
 
 
+@pytest.mark.quick(change=6)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_setting_that_a_function_changes_once_is_part_of_the_run(tmp_path, change):
     when = Events.EPOCH_STARTED(at=2)

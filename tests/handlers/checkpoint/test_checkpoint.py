@@ -5,8 +5,6 @@ import logging
 import os
 import random
 import shutil
-import signal
-import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -177,6 +175,7 @@ def test_a_save_asked_for_anywhere_holds_a_whole_step(tmp_path, when, began):
     assert equal(resumed, whole)
 
 
+@pytest.mark.quick(limits=1)
 @pytest.mark.parametrize("limits", [{"max_epochs": 4, "epoch_length": 3}, {"max_iterations": 10}])
 @pytest.mark.parametrize(
     "generator",
@@ -227,18 +226,6 @@ def scores_of(directory):
     return [each.manifest.metrics["score"] for each in checkpoints(directory)]
 
 
-def test_scores_survive_a_resume(tmp_path):
-    keep = best(1, "score", mode="max") | latest(2)
-    scores = [0.5, 0.9, 0.6, 0.7, 0.95]
-    scoring(scores, Checkpoint(tmp_path, keep=keep)).run("ab", max_epochs=3)
-    assert scores_of(tmp_path) == [0.9, 0.6]
-    engine = scoring(scores, Checkpoint(tmp_path, keep=keep, resume=True))
-    engine.run("ab", max_epochs=4)
-    assert scores_of(tmp_path) == [0.9, 0.6, 0.7]
-    engine.run("ab", max_epochs=5)
-    assert scores_of(tmp_path) == [0.7, 0.95]
-
-
 def test_the_best_so_far_outlives_a_resume(tmp_path):
     keep = best(1, "score", mode="max")
     scores = [0.9, 0.5, float("nan"), 0.8]
@@ -248,12 +235,6 @@ def test_the_best_so_far_outlives_a_resume(tmp_path):
     script = scoring(scores, Checkpoint(tmp_path, keep=keep, resume="best"))
     script.on(Events.STARTED)(lambda state: state.stop(f"at {state.epoch}", resumable=True))
     assert script.run("ab", max_epochs=9).stop_reason == "at 1"
-
-
-def test_of_each_clock_some_are_kept_for_good(tmp_path):
-    keep = every(2, "epochs") | latest(1)
-    scoring([0.0] * 7, Checkpoint(tmp_path, keep=keep)).run("ab", max_epochs=7)
-    assert numbers(tmp_path) == [4, 8, 12, 14]
 
 
 def test_a_score_that_nothing_produces_is_told_of_once_with_those_there_are(tmp_path, caplog):
@@ -337,6 +318,7 @@ def listing(directory):
 BOTH = Events.EPOCH_COMPLETED(last=True) | Events.STEP_COMPLETED(every=2)
 
 
+@pytest.mark.quick(limits=2, when=1)
 @pytest.mark.parametrize("sized", [True, False], ids=["known length", "unknown length"])
 @pytest.mark.parametrize("when", [BOTH, BOTH | Events.COMPLETED], ids=str)
 @pytest.mark.parametrize(
@@ -415,11 +397,6 @@ def test_a_manifest_says_when_why_and_how_well(tmp_path):
     assert manifest.keep == "latest(2)"
     assert manifest.world_size == 1
     assert manifest.versions["torch"] == torch.__version__
-
-
-def test_an_epoch_that_is_not_over_does_not_count(tmp_path):
-    Engine(lambda state, batch: None, Checkpoint(tmp_path)).run("abc", max_iterations=5)
-    assert [each.manifest.epoch for each in checkpoints(tmp_path)] == [1, 1]
 
 
 def test_a_broken_one_is_passed_over_and_counts_for_nothing_afterwards(tmp_path, caplog):
@@ -546,11 +523,6 @@ def test_an_epoch_that_is_stopped_is_stopped_after_a_resume_too(tmp_path):
     assert run(tmp_path / "parts", 24) == run(tmp_path / "whole", 24) == [4, 14, 24]
 
 
-def test_a_path_that_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError, match="nowhere': this path does not exist"):
-        scoring([0.1], Checkpoint(tmp_path, resume=tmp_path / "nowhere")).run("ab", max_epochs=1)
-
-
 def test_a_model_that_does_not_fit_is_an_error_and_stays_as_it_was(tmp_path):
     scoring([0.1], Checkpoint(tmp_path)).run("ab", max_epochs=1)
     model = nn.Linear(2, 1)
@@ -655,45 +627,6 @@ def test_a_handler_is_a_value_that_knows_no_run(tmp_path):
 def test_what_cannot_be_meant_is_refused_when_the_handler_is_made(arguments, error, says):
     with pytest.raises(error, match=says):
         Checkpoint("runs", **arguments)
-
-
-SCRIPT = """
-import sys
-import torch
-from torch import nn
-from camshaft import Events, supervised
-from camshaft.handlers.checkpoint import Checkpoint
-
-torch.manual_seed(0)
-model = nn.Sequential(nn.Linear(4, 256), nn.Dropout(0.5), nn.Linear(256, 1))
-optimizer = torch.optim.Adam(model.parameters())
-engine = supervised(model, optimizer, nn.functional.mse_loss)
-when = Events.ITERATION_COMPLETED
-engine.add(Checkpoint(sys.argv[1], when=when, resume=True))
-engine.on(when)(lambda state: print(state.iteration, flush=True))
-data = [(torch.ones(3, 4), torch.ones(3, 1))] * 10
-engine.run(data, max_iterations=int(sys.argv[2]))
-torch.set_printoptions(precision=20)
-print(model[0].weight.sum(dtype=torch.float64).item(), torch.rand(1).item())
-"""
-
-
-@pytest.mark.slow
-def test_a_process_killed_while_it_saves_loses_no_more_than_that_save(processes, tmp_path):
-    killed = tmp_path / "killed"
-    with processes.start(SCRIPT, killed, 60) as process:
-        while int(process.stdout.readline()) < 25:
-            pass
-        time.sleep(0.003)  # into the save of that iteration, or of the next
-        process.send_signal(signal.SIGKILL)
-        reached = max([25, *map(int, process.stdout.read().split())])
-    # The last one asked for waits for the one before it, and was being written.
-    assert checkpoints(killed)[-1].manifest.iteration >= reached - 2
-    parts, whole = (processes.run(SCRIPT, each, 60) for each in (killed, tmp_path / "whole"))
-    assert parts.stdout.splitlines()[-1] == whole.stdout.splitlines()[-1]
-    assert sorted(path.name for path in killed.iterdir()) == [
-        *("LATEST", "iteration-0000000059", "iteration-0000000060")
-    ]
 
 
 RANKS = """

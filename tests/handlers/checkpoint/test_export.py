@@ -55,21 +55,6 @@ def test_the_best_stands_beside_the_checkpoints_and_nothing_else_does(tmp_path):
     assert weights(tmp_path / "run") == [4.0, 5.0]
 
 
-def test_scores_survive_a_resume(tmp_path, caplog):
-    def run(scores, epochs):
-        export = Export(tmp_path / "best", keep=best(1, "score", mode="max"))
-        engine = scoring(scores, export, Checkpoint(tmp_path / "run", resume=True))
-        engine.run("ab", max_epochs=epochs)
-
-    run([0.5, 0.9, 0.6], 3)
-    assert weights(tmp_path / "best") == [2.0]
-    run([0, 0, 0, 0.7], 4)
-    assert weights(tmp_path / "best") == [2.0]
-    run([0, 0, 0, 0, 0.95], 5)
-    assert weights(tmp_path / "best") == [5.0]
-    assert caplog.records == []
-
-
 def test_claims_combine_and_another_trigger_can_be_given(tmp_path):
     export = Export(tmp_path, when=Events.ITERATION_COMPLETED(every=3), keep=latest(2))
     scoring([0.1] * 5, export).run("ab", max_epochs=5)
@@ -152,7 +137,8 @@ engine.run("ab", max_epochs=3)
 """
 
 
-@pytest.mark.parametrize("background", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.quick(background=1)
+@pytest.mark.parametrize("background", [True, False])
 def test_a_kill_at_the_last_checkpoint_does_not_lose_the_last_export(
     processes, tmp_path, background
 ):

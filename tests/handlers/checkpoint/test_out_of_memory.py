@@ -133,7 +133,8 @@ def test_a_save_without_memory_is_left_out_with_an_error_and_the_next_one_works(
     assert said.count("the run goes on without it") == 1, said
 
 
-@pytest.mark.parametrize("what", ["copy", pytest.param("thread", marks=pytest.mark.slow)])
+@pytest.mark.quick(what=1)
+@pytest.mark.parametrize("what", ["copy", "thread"])
 def test_by_default_it_is_an_error_that_says_what_was_copied_and_what_to_do(
     processes, tmp_path, what
 ):

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from camshaft import Engine, Events
-from camshaft.handlers import Checkpoint, Export, best, latest
+from camshaft.handlers import Checkpoint, Export, latest
 from camshaft.handlers.checkpoint import checkpoints
 from camshaft.handlers.checkpoint.directory import LATEST, verify_files
 from camshaft.handlers.checkpoint.save import recorder as writer
@@ -124,26 +124,6 @@ def test_when_the_run_returns_or_raises_all_is_on_the_disk_and_others_may_write(
         engine.run(range(4), max_epochs=1)
     assert seen == [3.0]  # those who are called at the end can read it, too
     assert files(tmp_path) == [LATEST, "iteration-0000000003"]
-
-
-SCRIPT = """
-import sys
-from torch import nn
-from camshaft import Engine, Events
-from camshaft.handlers import Checkpoint
-
-engine = Engine(lambda state, batch: None, objects={"model": nn.Linear(1000, 1000)})
-engine.add(Checkpoint(sys.argv[1], when=Events.ITERATION_COMPLETED))
-engine.run(range(3), max_epochs=1)
-"""
-
-
-@pytest.mark.slow
-def test_a_process_that_ends_right_after_the_run_has_all_on_the_disk(processes, tmp_path):
-    processes.run(SCRIPT, tmp_path, fresh=True)
-    assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2, 3]
-    verify_files(checkpoints(tmp_path)[-1])
-    assert files(tmp_path) == [LATEST, "iteration-0000000002", "iteration-0000000003"]
 
 
 def failing(monkeypatch, *iterations, times=99):
@@ -399,13 +379,6 @@ def test_the_memory_of_a_copy_is_taken_once(tmp_path):
     assert rose[-1] - rose[2] < 4_000
 
 
-def test_a_missing_metric_is_told_of_by_an_export_too(tmp_path, caplog):
-    engine = counting(Export(tmp_path, keep=best(1, "val/loss")))
-    engine.run("ab", max_epochs=2)
-    assert caplog.text.count("which no handler has produced so far") == 1
-    assert checkpoints(tmp_path) == []
-
-
 RANKS = """
 import json
 import os
@@ -441,6 +414,7 @@ os._exit(0)  # gloo's threads sometimes abort a process that ends in the usual w
 """
 
 
+@pytest.mark.quick(kind=1)
 @pytest.mark.parametrize("kind", ["checkpoint", "export"])
 @pytest.mark.parametrize(("end", "task"), [(6, ""), (3, "write its last checkpoint")])
 def test_of_several_ranks_all_are_told_at_the_next_save_or_at_the_end(

@@ -69,7 +69,8 @@ def check(directory, states):
         assert equal(saved.state_dict("model"), state)
 
 
-@pytest.mark.parametrize("background", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.quick(background=1)
+@pytest.mark.parametrize("background", [True, False])
 def test_frozen_weights_are_written_by_the_first_save_alone(tmp_path, background):
     _, states = trained(tmp_path, background=background)
     check(tmp_path, states)
@@ -190,16 +191,8 @@ def test_the_frozen_weights_of_an_average_are_shared_also_when_they_are_lent(tmp
     assert not torch.equal(average["1.weight"], model[1].weight)
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        errno.EPERM,
-        *(
-            pytest.param(n, marks=pytest.mark.slow)
-            for n in (errno.EXDEV, errno.EMLINK, errno.ENOTSUP)
-        ),
-    ],
-)
+@pytest.mark.quick(code=1)
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EXDEV, errno.EMLINK, errno.ENOTSUP])
 def test_where_the_file_system_has_no_second_names_all_is_written(tmp_path, monkeypatch, code):
     def fail(*_, **__):
         raise OSError(code, os.strerror(code))
@@ -229,13 +222,8 @@ def damage(path):
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        damage,
-        *(pytest.param(each, marks=pytest.mark.slow) for each in (os.unlink, shorten, lengthen)),
-    ],
-)
+@pytest.mark.quick(act=1)
+@pytest.mark.parametrize("act", [damage, os.unlink, shorten, lengthen])
 def test_a_file_that_is_no_longer_as_it_was_written_is_written_anew(tmp_path, act):
     def spoil(model):
         act(checkpoints(tmp_path)[-1].path / FROZEN)

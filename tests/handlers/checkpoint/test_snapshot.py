@@ -65,21 +65,6 @@ def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same(tmp_path):
     assert all(torch.equal(saved[name]["weight"], objects[name].weight) for name in objects)
 
 
-def test_what_is_loaded_of_a_snapshot_is_what_was_taken(tmp_path):
-    model = nn.Linear(2, 1)
-    found = loaded(tmp_path, finished({"model": model, "ema": Average(3.0)}))
-    assert torch.equal(found.objects["model"]["weight"].read(), model.weight)
-    assert found.objects["ema"] == {"value": torch.tensor(3.0)}
-    assert (found.run["iteration"], found.run["epoch"], found.is_own) == (6, 2, True)
-
-
-def test_what_cannot_be_saved_is_named():
-    state = Engine(idle).run("a", max_epochs=1)
-    state.metrics["figure"] = object()
-    with pytest.raises(TypeError, match=r"^run\.0\.metrics\.values\.figure is a builtins\.object"):
-        take_part(state)
-
-
 def test_another_number_of_ranks_is_told_of(tmp_path, caplog):
     state = Engine(idle).run("abc", max_epochs=1)
     snapshot = take_run({}, take_part(state), Layout(), {}, {})

@@ -13,7 +13,6 @@ from camshaft.handlers.files import (
     make_directory_inside,
     replacing,
     safe_name,
-    sweep,
 )
 
 
@@ -46,12 +45,6 @@ def test_after_an_error_nothing_is_left(tmp_path, error):
     with pytest.raises(type(error)):
         half_written(tmp_path / "place", error)
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
-
-
-def test_directories_are_made_with_their_parents(tmp_path):
-    make_directory(tmp_path / "a/b/c")
-    make_directory(tmp_path / "a/b/c")
-    assert (tmp_path / "a/b/c").is_dir()
 
 
 @pytest.fixture
@@ -99,16 +92,6 @@ def test_only_a_file_is_replaced(make, tmp_path):
     with pytest.raises(NotRegularError), replacing(tmp_path / "page.html"):
         pass
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_what_is_left_of_certain_names_is_swept(tmp_path):
-    number = "0" * 32
-    left = [f".tmp-rows.jsonl-{number}", f".del-rows.jsonl-{number}"]
-    other = [f".tmp-other-{number}", ".tmp-rows.jsonl-1", "rows.jsonl", f".tmp-rowsxjsonl-{number}"]
-    for name in (*left, *other):
-        (tmp_path / name).touch()
-    sweep(tmp_path, r"rows\.jsonl")
-    assert sorted(os.listdir(tmp_path)) == sorted(other)
 
 
 def test_a_folder_inside_is_made_and_the_directory_around_it_may_be_a_link(tmp_path):

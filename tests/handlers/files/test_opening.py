@@ -12,7 +12,6 @@ from camshaft.handlers.files import (
     RemovedError,
     appending,
     created,
-    refuse_odd,
     refuse_removed,
     regular,
     size_of,
@@ -79,15 +78,6 @@ def test_a_new_file_is_made_only_where_nothing_is(tmp_path, make):
     with created(tmp_path / "new") as file:
         file.write(b"new")
     assert (tmp_path / "new").read_bytes() == b"new"
-
-
-def test_a_path_is_odd_only_if_something_is_there_that_is_no_file(tmp_path):
-    refuse_odd(tmp_path / "free")
-    (tmp_path / "file").touch()
-    refuse_odd(tmp_path / "file")
-    dangling(tmp_path / "it")
-    with pytest.raises(NotRegularError):
-        refuse_odd(tmp_path / "it")
 
 
 def test_lines_are_not_added_to_a_file_that_has_another_name_too(tmp_path):

@@ -340,7 +340,8 @@ def test_a_late_guard_spares_each_step_the_look_and_lets_no_bad_weights_be_saved
     assert [each.manifest.iteration for each in checkpoints(tmp_path)] == [2]
 
 
-@pytest.mark.parametrize("kind", ["plain", pytest.param("fused", marks=pytest.mark.slow)])
+@pytest.mark.quick(kind=1)
+@pytest.mark.parametrize("kind", ["plain", "fused"])
 def test_nan_on_one_rank_ends_both_with_the_number_of_the_step_and_of_the_rank(processes, kind):
     script = Path(__file__).with_name("nan_on_one_rank.py")
     for result in processes.run_ranks(2, script, kind, code=1):

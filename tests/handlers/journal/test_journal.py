@@ -8,7 +8,6 @@ import os
 import pickle
 import platform
 import subprocess
-import sys
 from argparse import Namespace
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -379,14 +378,13 @@ def git(folder, *arguments):
     subprocess.run(["git", *name, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def commit_of(script):
+def commit_of(processes, script):
     code = "from camshaft.handlers.journal.environment import environment as e;print(e()['commit'])"
     script.write_text(code)
-    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
-    return result.stdout.strip()
+    return processes.run(script, fresh=True).stdout.strip()
 
 
-def test_it_names_the_commit_of_the_script_and_says_if_a_file_was_changed(tmp_path):
+def test_it_names_the_commit_of_the_script_and_says_if_a_file_was_changed(processes, tmp_path):
     git(tmp_path, "init")
     (tmp_path / "data").write_text("one")
     git(tmp_path, "add", "data")
@@ -395,6 +393,6 @@ def test_it_names_the_commit_of_the_script_and_says_if_a_file_was_changed(tmp_pa
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=tmp_path, capture_output=True, text=True
     ).stdout.strip()
-    assert commit_of(tmp_path / "train.py") == head
+    assert commit_of(processes, tmp_path / "train.py") == head
     (tmp_path / "data").write_text("two")
-    assert commit_of(tmp_path / "train.py") == f"{head}-dirty"
+    assert commit_of(processes, tmp_path / "train.py") == f"{head}-dirty"

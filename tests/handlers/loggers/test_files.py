@@ -12,7 +12,6 @@ import torch
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint
 from camshaft.handlers.loggers import CSV, JSONLines, Row, Start
-from camshaft.handlers.loggers.files import move_aside, replace
 
 
 def row(number, loss):
@@ -46,28 +45,6 @@ def test_a_line_is_in_the_file_at_once_and_after_what_was_there(kind, tmp_path):
     assert "0.25" in path.read_text()
     writer.sync()
     writer.close()
-
-
-def test_a_file_is_replaced_all_at_once(tmp_path):
-    path = tmp_path / "rows"
-    path.write_text("old\n")
-
-    def pieces():
-        yield b"new\n"
-        assert path.read_text() == "old\n"
-        yield b"lines\n"
-
-    replace(path, pieces())
-    assert path.read_text() == "new\nlines\n"
-    assert os.listdir(tmp_path) == ["rows"]
-
-
-def test_an_empty_file_makes_place_without_a_word(tmp_path, caplog):
-    path = tmp_path / "lines"
-    path.touch()
-    move_aside(path, "JSONLines")
-    assert list(tmp_path.iterdir()) == []
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])

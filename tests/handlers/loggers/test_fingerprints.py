@@ -1,8 +1,6 @@
 """Fingerprints of iterations: the same in a loop by hand, after a kill, and on several ranks."""
 
 import json
-import os
-import signal
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -161,15 +159,6 @@ def test_in_a_window_of_two_batches_gradients_are_compared_where_a_step_is_made(
     assert found["not_compared"]["gradients"] == 2  # of the first batch of each window
 
 
-def test_a_sum_that_is_divided_once_differs_by_rounding(tmp_path, capsys):
-    loop(tmp_path / "old.jsonl", accumulate=5)
-    run(tmp_path / "new.jsonl", accumulate=5)
-    code, found = answer(capsys, tmp_path / "old.jsonl", tmp_path / "new.jsonl")
-    assert (code, found["first"]) == (1, "gradients")
-    assert found["differences"]["gradients"]["apart"] < 1e-5
-    assert answer(capsys, tmp_path / "old.jsonl", tmp_path / "new.jsonl", rtol=1e-3)[0] == 0
-
-
 def test_gradients_of_float16_are_unscaled_and_a_skipped_step_has_none(tmp_path, capsys):
     scalers = [torch.amp.GradScaler("cpu", init_scale=2.0**19, growth_interval=2) for _ in "ab"]
     loop(tmp_path / "old.jsonl", scaler=scalers[0], epochs=4)
@@ -191,53 +180,6 @@ def test_a_run_is_the_same_with_and_without_it(tmp_path):
     assert torch.equal(*states)
 
 
-KILLED = """
-    import os, signal, sys
-    from pathlib import Path
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, TensorDataset
-    from camshaft import Events, seed_everything, supervised
-    from camshaft.handlers import Checkpoint, Fingerprints
-
-    folder, kill_at = Path(sys.argv[1]), int(sys.argv[2])
-    seed_everything(0)
-    data = TensorDataset(torch.randn(40, 4), torch.randn(40, 1))
-    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
-    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.functional.mse_loss)
-    when = Events.ITERATION_COMPLETED(every=3)
-    engine.add(
-        Checkpoint(folder / "run", when=when, resume=True),
-        Fingerprints(folder / "a.jsonl", when=Events.ITERATION_STARTED(every=int(sys.argv[3]))),
-    )
-    if kill_at:
-        at = Events.ITERATION_COMPLETED(at=kill_at)
-        @engine.on(at)
-        def kill(state):
-            with (folder / "a.jsonl").open("a") as file:
-                file.write('{"iteration": 9, "ba')  # a line that the kill has torn
-            os.kill(os.getpid(), signal.SIGKILL)
-    engine.run(DataLoader(data, 8, shuffle=True), max_epochs=3)
-"""
-
-
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_run_that_is_killed_and_resumed_leaves_the_file_of_the_whole_run(
-    processes, tmp_path, every
-):
-    for name in ("whole", "killed"):
-        (tmp_path / name).mkdir()
-    processes.run(KILLED, tmp_path / "whole", 0, every)
-    processes.run(KILLED, tmp_path / "killed", 8, every, code=-signal.SIGKILL)
-    assert b"torn" not in (cut := (tmp_path / "killed/a.jsonl").read_bytes())
-    assert not cut.endswith(b"\n")
-    processes.run(KILLED, tmp_path / "killed", 0, every)
-    whole, killed = ((tmp_path / name / "a.jsonl").read_bytes() for name in ("whole", "killed"))
-    assert killed == whole
-    assert whole.count(b"\n") == 15 // every
-    assert os.listdir(tmp_path / "killed") == os.listdir(tmp_path / "whole")
-
-
 def test_a_run_that_goes_on_elsewhere_begins_a_file_there(tmp_path, capsys):
     data, model, optimizer = parts()
     engine = supervised(model, optimizer, mse_loss).add(Fingerprints(tmp_path / "a.jsonl"))
@@ -250,13 +192,6 @@ def test_a_run_that_goes_on_elsewhere_begins_a_file_there(tmp_path, capsys):
     engine.run(loader_of(data), state=state, max_epochs=2)
     code, found = answer(capsys, tmp_path / "a.jsonl", tmp_path / "b.jsonl")
     assert (code, found["compared"], found["not_compared"]["iterations"]) == (0, 5, 5)
-
-
-def test_a_new_run_moves_the_file_of_an_earlier_one_aside(tmp_path, caplog):
-    for _ in range(2):
-        run(tmp_path / "a.jsonl", epochs=1)
-    assert len(rows_of(tmp_path / "a.jsonl")) == len(rows_of(tmp_path / "a.jsonl.1")) == 5
-    assert "moved to" in caplog.text
 
 
 def test_a_trigger_counts_iterations_in_a_run_and_in_a_loop(tmp_path):
@@ -504,11 +439,6 @@ def test_without_a_model_nothing_is_written_and_what_to_write_is_said(tmp_path):
     with pytest.raises(ValueError, match=r"by_hand\(model\)"):
         Fingerprints(tmp_path / "a.jsonl").by_hand(nn.ReLU())
     assert not [*tmp_path.iterdir()]
-
-
-def test_rows_of_another_handler_do_not_go_into_its_file(tmp_path):
-    with pytest.raises(ValueError, match="give this logger a file of its own"):
-        run(tmp_path / "a.jsonl", Fingerprints(tmp_path / "b"), JSONLines(tmp_path / "b"))
 
 
 def test_an_evaluation_and_a_rehearsal_write_nothing(tmp_path):

@@ -3,8 +3,6 @@
 import csv
 import json
 import math
-import pickle
-import signal
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +26,8 @@ from camshaft.handlers.loggers import (
 from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
-EACH = Events.ITERATION_COMPLETED
+from .runs import EACH, fail_and_resume
+
 WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
 DATA = range(10)
 
@@ -138,9 +137,7 @@ def test_evaluations_write_no_rows(kind, tmp_path):
     ],
     ids=repr,
 )
-def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(
-    kind, save, tmp_path, fail_and_resume
-):
+def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(kind, save, tmp_path):
     def to(name, **arguments):
         return build(kind.logger(tmp_path / name, when=WHEN), **arguments)
 
@@ -153,65 +150,12 @@ def test_a_run_that_fails_and_is_resumed_has_the_rows_of_one_that_did_not(
     assert kind.read(tmp_path / "parts") == whole
 
 
-def test_a_finished_run_that_is_carried_on_has_the_rows_of_a_longer_one(kind, tmp_path):
-    build(kind.logger(tmp_path / "whole", when=WHEN)).run(DATA, max_epochs=4)
-    engine = build(kind.logger(tmp_path / "parts", when=WHEN))
-    state = engine.run(DATA, max_epochs=1)
-    state = engine.run(DATA, max_epochs=3, state=state)
-    engine.run(DATA, max_epochs=4, state=state)
-    assert kind.read(tmp_path / "parts") == kind.read(tmp_path / "whole")
-
-
 def test_a_run_that_has_nothing_left_to_do_leaves_the_rows_alone(kind, tmp_path):
     engine = build(kind.logger(tmp_path / "rows", when=WHEN))
     state = engine.run(DATA, max_epochs=1)
     rows = kind.read(tmp_path / "rows")
     engine.run(DATA, state=state)
     assert kind.read(tmp_path / "rows") == rows
-
-
-def test_a_killed_run_loses_no_row_that_its_checkpoint_counts_on(kind, processes, tmp_path):
-    script = """
-        import os, pickle, signal, sys
-        from pathlib import Path
-        from camshaft import Engine, Events
-        from camshaft.handlers.loggers import {logger}
-
-        folder = Path(sys.argv[1])
-
-        def train_step(state, batch):
-            if state.iteration == 18:
-                os.kill(os.getpid(), signal.SIGKILL)
-            state.metrics["loss"] = 1 / state.iteration
-
-        engine = Engine(train_step, {logger}(folder / "rows", when=Events.ITERATION_COMPLETED))
-        engine.on(Events.ITERATION_COMPLETED(at=12))(lambda state: state.save("test"))
-
-        @engine.on(Events.SAVING)
-        def save(state):
-            (folder / "saved").write_bytes(pickle.dumps(state.state_dict()))
-
-        engine.run(range(10), max_epochs=2)
-    """
-    name = kind.logger.__name__
-    processes.run(script.replace("{logger}", name), tmp_path, code=-signal.SIGKILL)
-    if name == "JSONLines":  # the kill may have come while a row was being written
-        with (tmp_path / "rows").open("a") as file:
-            file.write('{"iteration": 18, "lo')
-    if name == "CSV":
-        with (tmp_path / "rows").open("a") as file:
-            file.write("18,0,2,0.0")
-
-    def train_step(state, batch):
-        state.metrics["loss"] = 1 / state.iteration
-
-    saved = pickle.loads((tmp_path / "saved").read_bytes())
-    for path in ("rows", "whole"):
-        engine = Engine(train_step, kind.logger(tmp_path / path, when=EACH))
-        if path == "rows":
-            engine.on(Events.LOADING)(lambda state: state.load_state_dict(saved))
-        engine.run(DATA, max_epochs=2)
-    assert kind.read(tmp_path / "rows") == kind.read(tmp_path / "whole")
 
 
 def odd(logger, *, fail_at=None):
@@ -292,39 +236,6 @@ def test_what_a_validation_shows_is_in_its_row_and_rows_stay_in_their_order(tmp_
     assert [row["iteration"] for row in found if "loss" in row] == [8, 9, 16]
 
 
-def test_a_validation_of_each_step_and_one_in_another_event_are_rows_too(tmp_path):
-    engine = validated(lambda when: JSONLines(tmp_path / "rows", when=when), rows=EACH(at=8))
-    engine.add(Validate([1], name="own", when=Own.HAPPENED))
-
-    @engine.on(EACH)
-    def twice(state):
-        state.fire(Own.HAPPENED)
-        state.fire(Own.HAPPENED)
-
-    engine.run(range(8), max_epochs=1)
-    found = [row["own/error"] for row in lines(tmp_path / "rows") if "own/error" in row]
-    assert sorted(set(found)) == [*range(1, 9)]
-    assert len(found) == 16
-
-
-@pytest.mark.filterwarnings("ignore:the metric 'error' of an evaluation")
-@pytest.mark.parametrize("save", [1, 3, 8, 13])
-def test_rows_of_validations_are_there_once_wherever_a_run_is_saved(
-    kind, save, tmp_path, fail_and_resume
-):
-    def to(name, **arguments):
-        return validated(lambda when: kind.logger(tmp_path / name, when=when), **arguments)
-
-    to("whole", start=False).run(range(8), max_epochs=2)
-    fail_and_resume(
-        partial(to, "parts", start=False), EACH(at=save), fail_at=14, data=range(8), max_epochs=2
-    )
-    if kind.logger is TensorBoard:
-        assert scalars(tmp_path / "parts") == scalars(tmp_path / "whole")
-    else:
-        assert (tmp_path / "parts").read_bytes() == (tmp_path / "whole").read_bytes()
-
-
 def test_the_clocks_of_ones_own_are_in_the_rows_of_their_own_moment(tmp_path):
     engine = build(JSONLines(tmp_path / "rows", when=EACH(every=3)))
     engine.on(EACH)(lambda state: state.fire(Own.HAPPENED))
@@ -338,9 +249,7 @@ class Own(EventEnum):
 
 
 @pytest.mark.parametrize("save", [2, 4, 5, 7])
-def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
-    kind, save, tmp_path, fail_and_resume
-):
+def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(kind, save, tmp_path):
     def to(name, **arguments):
         return odd(kind.logger(tmp_path / name, when=EACH(every=4)), **arguments)
 
@@ -353,9 +262,7 @@ def test_rows_of_earlier_iterations_are_there_once_wherever_a_run_is_saved(
     assert not list(tmp_path.glob("*.1"))
 
 
-def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(
-    tmp_path, fail_and_resume
-):
+def test_what_was_measured_before_the_first_iteration_is_in_a_row_of_its_own_once(tmp_path):
     def build(fail_at=None):
         engine = odd(JSONLines(tmp_path / "rows", when=EACH(every=4)), fail_at=fail_at)
         start = Events.STARTED(where=lambda state: state.iteration == 0)
@@ -418,25 +325,6 @@ def test_a_logger_is_called_after_what_it_opens_or_as_one_says():
 def test_what_opens_nothing_is_refused():
     with pytest.raises(TypeError, match="needs what makes a writer"):
         Logger("tensorboard")
-
-
-@pytest.mark.parametrize("kind", [JSONLines, CSV, TensorBoard])
-def test_the_table_of_handlers_says_what_a_logger_does_and_when(kind, tmp_path):
-    engine = Engine(lambda state, batch: None, kind(tmp_path / "rows", when=EACH(every=7)))
-    assert f"REPORT {kind.__name__} every=7" in " ".join(str(engine.describe()).split())
-    table = " ".join(str(engine.describe(all=True)).split())
-    for line in (
-        f"STARTED REPORT {kind.__name__}.open_log",
-        f"ITERATION_COMPLETED REPORT {kind.__name__}.write every=7",
-        f"SAVING MEASURE {kind.__name__}.sync",
-        f"REPORT {kind.__name__}.close",
-        "logger.py:",
-    ):
-        assert line in table
-
-
-def test_a_logger_is_of_rank_0_alone(tmp_path):
-    assert Logger(Board).rank == JSONLines(tmp_path / "rows").rank == 0
 
 
 def test_what_no_logger_shows_stays_where_it_is_with_one_warning(tmp_path):

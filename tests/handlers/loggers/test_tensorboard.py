@@ -76,15 +76,6 @@ def test_nan_and_infinity_are_drawn(tmp_path):
     assert scalars(tmp_path, "infinity") == [(1, math.inf)]
 
 
-def test_what_is_more_than_one_number_is_left_out(tmp_path):
-    def train_step(state, batch):
-        state.metrics.update(confusion=torch.eye(2), loss=1.0)
-
-    with pytest.warns(UserWarning, match="no logger shows state.metrics\\['confusion'\\]"):
-        Engine(train_step, TensorBoard(tmp_path, when=EACH)).run([1], max_epochs=1)
-    assert EventAccumulator(str(tmp_path)).Reload().Tags()["scalars"] == ["loss"]
-
-
 def test_a_run_that_starts_anew_hides_the_rows_of_others_and_leaves_their_files(tmp_path):
     Engine(inverse, TensorBoard(tmp_path, when=EACH)).run([1, 2, 4], max_epochs=1)
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}

@@ -103,8 +103,9 @@ def test_garbage_is_collected_by_its_trigger_and_at_no_other_time(collections):
     assert collections[began[0] :][:2] == [1, 1]
 
 
+@pytest.mark.quick(enabled=1)
 @pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("enabled", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("enabled", [True, False])
 def test_afterwards_python_collects_as_before(enabled, fails):
     def step(state, batch):
         assert not gc.isenabled()

@@ -278,12 +278,6 @@ def test_totals_are_never_reset():
     assert torch.equal(metrics["total/ones"], torch.tensor(27.0))
 
 
-@pytest.mark.parametrize("stop_at", range(1, 6))
-def test_a_resumed_run_goes_on_counting(stop_at, paused):
-    state = paused(build(), DATA, stop_at)
-    assert build().run(DATA, max_epochs=2, state=state).metrics["total/samples"] == 18
-
-
 def test_what_cannot_count_is_refused():
     with pytest.raises(TypeError, match="needs functions of the batch"):
         Totals({"samples": 3})

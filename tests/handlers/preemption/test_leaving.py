@@ -373,7 +373,8 @@ print("loss", state.metrics["val/loss"], model.weight.tolist())
 """
 
 
-@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.quick(workers=1)
+@pytest.mark.parametrize("workers", [0, 2])
 def test_a_process_ends_within_two_batches_of_a_long_evaluation(processes, tmp_path, workers):
     with processes.start(SLOW, tmp_path, 0.3, workers) as child:
         assert child.stdout.readline() == "evaluates 1\n"
@@ -452,8 +453,9 @@ def interrupted(processes, who, *arguments):
         return list(pool.map(methodcaller("result"), started))
 
 
-@pytest.mark.parametrize("way", ["validate", pytest.param("function", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("who", [(1,), pytest.param((0, 1), marks=pytest.mark.slow)])
+@pytest.mark.quick(way=1, who=1)
+@pytest.mark.parametrize("way", ["validate", "function"])
+@pytest.mark.parametrize("who", [(1,), (0, 1)])
 def test_ranks_leave_an_evaluation_before_the_same_batch(processes, tmp_path, way, who):
     (tmp_path / "whole").mkdir()
     whole = processes.run_ranks(2, OF_RANKS, tmp_path / "whole", 0, way)

@@ -70,6 +70,7 @@ def check(directory, kill_at, stopped_at, accumulate=1):
     assert (runs["parts"] / "rows").read_text() == (runs["whole"] / "rows").read_text()
 
 
+@pytest.mark.quick(when=7)
 @pytest.mark.parametrize(
     ("when", "stopped_at"),
     [
@@ -449,15 +450,6 @@ def test_a_deadline_ends_the_process_and_its_children_whatever_it_is_doing(proce
     assert "0.5 s after the signal, the process is ended" in err
 
 
-def test_a_deadline_ends_the_process_with_the_chosen_exit_code(processes):
-    script = SCRIPT.replace("deadline=", "exit_code=99, deadline=")
-    with processes.start(script, "busy", 0.5) as child:
-        stuck(child)
-        child.send_signal(SIGTERM)
-        child.communicate()
-    assert child.returncode == 99
-
-
 WAITING = """
 import logging, math, signal, sys
 from torch import nn
@@ -522,16 +514,8 @@ engine.run(range(3), max_epochs=2)
 """
 
 
-@pytest.mark.parametrize(
-    "phase",
-    [
-        "closed",
-        *(
-            pytest.param(each, marks=pytest.mark.slow)
-            for each in ("saving", "completed", "writing")
-        ),
-    ],
-)
+@pytest.mark.quick(phase=1)
+@pytest.mark.parametrize("phase", ["closed", "saving", "completed", "writing"])
 def test_a_signal_in_the_last_save_or_after_it_waits_until_it_is_on_the_disk(
     processes, tmp_path, phase
 ):
@@ -564,15 +548,3 @@ def test_ranks_ask_one_another_about_once_a_second_whatever_the_pace(monkeypatch
     slow = asked[len(quick) + 1 :]  # after the one that was planned at the old pace
     assert {round(b - a, 6) for a, b in pairwise(slow)} == {1.0}
     assert questions.ask(state, SIGTERM) == SIGTERM
-
-
-def test_ranks_ask_every_so_many_iterations_if_told_so():
-    state = State()
-    questions = Questions(state, 10)
-    asked = [n for n in range(1, 31) if _asks(questions, state, n)]
-    assert asked == [10, 20, 30]
-
-
-def _asks(questions, state, iteration):
-    state.iteration = iteration
-    return iteration >= questions.due and questions.ask(state, None) is None

@@ -57,6 +57,7 @@ def test_the_total_of_steps_counts_short_windows(script):
     assert made.engine.objects["scheduler"].get_last_lr() == [pytest.approx(0.0)]
 
 
+@pytest.mark.quick(stop_at=1)
 @pytest.mark.parametrize("kind", MADE)
 @pytest.mark.parametrize("stop_at", [7, 12])
 def test_the_rates_are_the_same_whether_the_run_is_resumed_or_not(script, kind, stop_at, tmp_path):

@@ -89,6 +89,7 @@ def test_each_update_and_each_epoch_is_told_as_in_a_loop_written_by_hand(script,
     assert len(set(used)) > 2
 
 
+@pytest.mark.quick(kind=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("stop_at", [5, 12])
 def test_a_resumed_run_has_the_same_rates(script, kind, stop_at, tmp_path):

@@ -82,21 +82,6 @@ def test_data_of_another_size_in_mid_run_bend_the_schedule_without_a_jump(before
     assert not caplog.messages  # the data said so before the epoch
 
 
-def test_batches_that_are_others_in_each_epoch_need_no_word_and_end_with_the_run(caplog):
-    data = Says(0, 0)
-
-    def size(state):
-        data.said = data.given = 3 + state.epoch % 4
-
-    engine, rates = follow(linear(final=0.0))
-    engine.on(Events.EPOCH_COMPLETED)(size)
-    data.said = data.given = 3
-    engine.run(data, max_epochs=6)
-    assert engine.objects["scheduler"].get_last_lr() == [0.0]
-    assert all(rise < 0 for rise in rises(rates))
-    assert not caplog.messages
-
-
 class Stream(IterableDataset):
     def __len__(self):
         return 18
@@ -141,6 +126,7 @@ MADE = {
 }
 
 
+@pytest.mark.quick(made=1)
 @pytest.mark.parametrize("made", MADE.values(), ids=MADE)
 @pytest.mark.parametrize(("said", "given"), [(10, 5), (5, 6)])
 def test_a_resumed_run_has_the_rates_of_the_whole_run_also_of_a_wrong_length(

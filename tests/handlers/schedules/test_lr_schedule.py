@@ -142,23 +142,6 @@ def test_a_scheduler_may_be_among_the_objects_already():
     assert engine.objects["scheduler"] is scheduler
 
 
-@pytest.mark.parametrize("stop_at", [1, 6, 7, 13, 19])
-def test_the_rates_are_the_same_whether_a_run_is_interrupted_or_not(stop_at, paused):
-    def cosine(optimizer):
-        return CosineAnnealingLR(optimizer, 20)
-
-    whole, expected, _ = build(cosine)
-    whole.run([1.0] * 20, max_epochs=1)
-
-    first, used, _ = build(cosine)
-    state = paused(first, [1.0] * 20, stop_at, max_epochs=1)
-    second, more, _ = build(cosine)
-    for name, thing in second.objects.items():
-        thing.load_state_dict(first.objects[name].state_dict())
-    second.run([1.0] * 20, max_epochs=1, state=state)
-    assert used + more == expected
-
-
 @pytest.mark.parametrize("allow_stale", [True, False])
 def test_a_plateau_does_not_count_a_value_twice_and_an_old_one_is_an_error(allow_stale):
     engine, used, _ = build(
@@ -184,6 +167,7 @@ def test_what_is_no_scheduler_is_refused():
         LRSchedule(torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1))
 
 
+@pytest.mark.quick(stop_at=1)
 @pytest.mark.parametrize(
     "make",
     [
@@ -203,18 +187,6 @@ def test_torch_has_nothing_to_warn_of_when_an_epoch_ends_before_a_resumed_run_st
         engine.add(Checkpoint(tmp_path, resume=True))
         engine.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("pause"))
         engine.run([1.0] * 2, max_epochs=4)
-
-
-def test_the_rate_and_the_clock_of_a_skipped_step_stay_and_the_next_step_is_right():
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=1000)
-    engine, used, logged = build(
-        lambda optimizer: warmup(1, start=0.5).then(hold()), accumulate=2, scaler=scaler
-    )
-    steps = []
-    engine.on(Events.ITERATION_COMPLETED(every=2))(lambda state: steps.append(state.step))
-    engine.run([1.0, 1.0, float("inf"), 1.0, 1.0, 1.0], max_epochs=1)
-    assert steps == [1, 1, 2]
-    assert used == logged == [0.05, 0.1]
 
 
 def test_a_schedule_that_was_not_called_is_told_of():

@@ -7,11 +7,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.nn import Linear
-from torch.optim import SGD
-from torch.optim.lr_scheduler import LambdaLR
 
-from camshaft import Engine, EventEnum, Events, Update
+from camshaft import Engine, Events, Update
 from camshaft.handlers.schedules import (
     cosine,
     curve,
@@ -28,7 +25,7 @@ from camshaft.handlers.schedules import (
     warmup,
     warmup_stable_decay,
 )
-from camshaft.handlers.schedules.horizon import Horizon, horizon_of
+from camshaft.handlers.schedules.horizon import horizon_of
 from camshaft.handlers.schedules.pieces import DECAYS
 
 FALLING = {
@@ -195,11 +192,6 @@ def test_fractions_of_the_whole_fill_it_exactly(parts, total):
     assert list(joints) == sorted(joints)
 
 
-def test_the_piece_without_a_length_takes_what_is_left():
-    schedule = warmup(5).then(hold()).then(linear(length=0.25))
-    assert schedule.plan(40).joints == (0, 5, 30, 40)
-
-
 def test_a_schedule_knows_whether_it_depends_on_the_length_of_the_run():
     assert cosine().needs_total
     assert warmup(0.1).then(hold()).needs_total
@@ -209,19 +201,9 @@ def test_a_schedule_knows_whether_it_depends_on_the_length_of_the_run():
     assert not inverse_sqrt(10).needs_total
 
 
-def test_a_plan_is_a_function_for_lambda_lr():
-    optimizer = SGD(Linear(1, 1).parameters(), 0.5)
-    scheduler = LambdaLR(optimizer, warmup(2).then(hold()).plan().__call__)
-    assert scheduler.get_last_lr() == [0.0]
-
-
 def test_only_schedules_follow():
     with pytest.raises(TypeError, match="needs a schedule, such as"):
         warmup(3).then(5)
-
-
-class Own(EventEnum):
-    CRITIC_UPDATED = "critic_updated"
 
 
 def update_of(accumulate, event=Events.STEP_COMPLETED):
@@ -261,50 +243,6 @@ def test_what_is_foreseen_is_what_the_run_comes_to(
     assert horizon.steps == state.step
     assert horizon.epochs == state.epoch
     assert horizon.steps_per_epoch == -(-(epoch_length or length) // accumulate)
-
-
-@settings(max_examples=40, deadline=None)
-@given(
-    sizes=st.tuples(st.integers(1, 3), st.integers(1, 3)),
-    length=st.integers(1, 7),
-    steps=st.integers(1, 12),
-)
-def test_each_optimizer_has_the_horizon_of_its_own_steps(sizes, length, steps):
-    (first, main), (second, critic) = update_of(sizes[0]), update_of(sizes[1], Own.CRITIC_UPDATED)
-
-    def step(state, batch):
-        main(state, first * batch)
-        critic(state, second * batch)
-
-    engine = Engine(step, main, critic)
-    seen = {}
-
-    @engine.on(Events.LOADING)
-    def look(state):
-        seen.update(
-            main=horizon_of(state, main.optimizer), critic=horizon_of(state, critic.optimizer)
-        )
-
-    state = engine.run([1.0] * length, max_steps=steps)
-    if sizes[0] == sizes[1]:
-        assert seen["main"].steps == state.step == steps
-    assert seen["critic"].steps <= state.counts[Own.CRITIC_UPDATED]  # a window may be open yet
-    assert seen["critic"].steps >= state.counts[Own.CRITIC_UPDATED] - sizes[0]
-    whole = engine.run([1.0] * length, max_epochs=2)
-    assert seen["main"].steps == whole.step
-    assert seen["critic"].steps == whole.counts[Own.CRITIC_UPDATED]
-
-
-def test_data_of_unknown_length_needs_max_steps_or_epoch_length():
-    horizon = Horizon(max_epochs=3, accumulate=2)
-    for name in ("steps", "steps_per_epoch"):
-        with pytest.raises(ValueError, match=r"run\(\.\.\., max_steps=\).*or epoch_length="):
-            getattr(horizon, name)
-    assert horizon.epochs == 3
-    assert Horizon(max_steps=7).steps == Horizon(max_epochs=3, max_steps=7).steps == 7
-    assert Horizon(max_iterations=9).steps == 9
-    with pytest.raises(ValueError, match="max_steps="):
-        _ = Horizon(max_iterations=9, accumulate=2).steps
 
 
 def test_an_update_that_the_engine_does_not_know_is_asked_for():

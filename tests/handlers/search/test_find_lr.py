@@ -136,16 +136,13 @@ def test_in_the_middle_of_training_too_it_leaves_moments_and_schedules(tmp_path)
     assert engine.run(loader, max_epochs=2, state=state).epoch == 2
 
 
+@pytest.mark.quick(kind=1)
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
         ("torchdata.stateful_dataloader.StatefulDataLoader", {}),
-        pytest.param("torch.utils.data.DataLoader", {"num_workers": 1}, marks=pytest.mark.slow),
-        pytest.param(
-            "torch.utils.data.DataLoader",
-            {"num_workers": 1, "persistent_workers": True},
-            marks=pytest.mark.slow,
-        ),
+        ("torch.utils.data.DataLoader", {"num_workers": 1}),
+        ("torch.utils.data.DataLoader", {"num_workers": 1, "persistent_workers": True}),
     ],
 )
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # by torchdata

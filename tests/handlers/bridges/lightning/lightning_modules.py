@@ -322,11 +322,11 @@ def by_camshaft(name, *handlers):
     return module, engine.add(*handlers).run(training, max_epochs=EPOCHS).metrics
 
 
-def by_lightning(name, *, apart=True, ckpt_path=None, **options):
+def by_lightning(name):
     """The module and the metrics after a run by Lightning's Trainer.
 
-    Its validations draw from the generator of the training, which Camshaft's leave as it was; with
-    `apart` they have a generator of their own.
+    Its validations draw from the generator of the training, which Camshaft's leave as it was: here
+    they have a generator of their own.
     """
     make, given = MODULES[name]
     torch.manual_seed(0)
@@ -339,21 +339,20 @@ def by_lightning(name, *, apart=True, ckpt_path=None, **options):
         accumulate_grad_batches=given.get("accumulate", 1),
         gradient_clip_val=given.get("clip"),
         num_sanity_val_steps=0,
-        **{**dict.fromkeys(quiet, False), **options},
+        **dict.fromkeys(quiet, False),
     )
     validations = trainer.fit_loop.epoch_loop.val_loop
-    if apart:
-        run = validations.run
+    run = validations.run
 
-        def run_apart():
-            with torch.random.fork_rng():
-                return run()
+    def run_apart():
+        with torch.random.fork_rng():
+            return run()
 
-        validations.run = run_apart
+    validations.run = run_apart
     torch.manual_seed(3)
     with warnings.catch_warnings():  # of workers, and of how small the runs are
         warnings.simplefilter("ignore")
-        trainer.fit(module, training, validation, ckpt_path=ckpt_path)
+        trainer.fit(module, training, validation)
     return module, trainer.callback_metrics
 
 

@@ -22,28 +22,15 @@ def same(one, other):
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] * (n != "fine_tuned")) for n in NAMES]
+)
 def test_it_ends_with_the_weights_and_the_metrics_of_lightnings_trainer(name):
     module, metrics = lightning_modules.by_camshaft(name)
     other, expected = lightning_modules.by_lightning(name)
     assert same(module.state_dict(), other.state_dict())
     assert same({key: metrics[key] for key in expected}, dict(expected))
     assert len(expected) >= 1 + (name != "gan")
-
-
-def test_a_module_ends_with_the_weights_of_lightnings_trainer():
-    module, metrics = lightning_modules.by_camshaft("fine_tuned")
-    other, expected = lightning_modules.by_lightning("fine_tuned")
-    assert same(module.state_dict(), other.state_dict())
-    assert same({key: metrics[key] for key in expected}, dict(expected))
-
-
-@pytest.mark.slow
-def test_lightnings_validation_draws_from_the_training_and_this_one_does_not():
-    module, _ = lightning_modules.by_camshaft("vae")
-    other, _ = lightning_modules.by_lightning("vae", apart=False)
-    assert not same(module.state_dict(), other.state_dict())
 
 
 @pytest.mark.parametrize("name", TWO_SLOW)
@@ -61,20 +48,6 @@ def test_killed_twice_and_resumed_it_is_the_same_run(name, processes, tmp_path):
     assert same(weights, module.state_dict())
     assert same(resumed, dict(metrics))
     assert epochs_trained == getattr(module, "epochs_trained", 0)
-
-
-@pytest.mark.parametrize("name", TWO_SLOW)
-def test_lightning_itself_does_not_resume_the_same_run_in_mid_epoch(name, tmp_path):
-    """What the Camshaft run is better at: the trainer's own checkpoint, loaded in mid-epoch."""
-    from lightning.pytorch.callbacks import ModelCheckpoint
-
-    whole, _ = lightning_modules.by_lightning(name)
-    every = ModelCheckpoint(tmp_path, filename="{step}", every_n_train_steps=1, save_top_k=-1)
-    options = {"callbacks": [every], "enable_checkpointing": True}
-    lightning_modules.by_lightning(name, max_steps=3, **options)
-    left = max(tmp_path.glob("*.ckpt"), key=lambda path: int(path.stem.removeprefix("step=")))
-    resumed, _ = lightning_modules.by_lightning(name, ckpt_path=left, **options)
-    assert not same(whole.state_dict(), resumed.state_dict())
 
 
 class Interrupted:

@@ -24,11 +24,6 @@ def damage(path):
     os.truncate(path / "state.json", 1)
 
 
-def test_the_newest_is_chosen_by_the_order_of_writing(save, tmp_path):
-    paths = [save(iteration) for iteration in (10, 30, 20)]
-    assert checkpoints(tmp_path / "run").latest().path == paths[2]
-
-
 @pytest.mark.parametrize("exists", [False, True])
 def test_where_there_is_none_at_all_none_is_chosen(tmp_path, exists):
     if exists:

@@ -1,7 +1,7 @@
 """Files: there at once or not at all, and damage is seen."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft.handlers.checkpoint.directory import checksums_of, remove_share, sweep_run
@@ -22,6 +22,7 @@ def test_what_a_killed_process_left_is_swept_and_nothing_else(tmp_path):
 NAMES = st.sets(st.from_regex(r"[a-z]{1,9}(-\d{5})?\.json", fullmatch=True), max_size=30)
 
 
+@settings(max_examples=30)
 @given(NAMES, st.integers(1, 9), st.randoms())
 def test_shares_in_any_order_are_a_whole_and_the_last_one_removes_the_directory(
     tmp_path_factory, names, count, chance

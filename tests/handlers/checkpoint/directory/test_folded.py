@@ -211,7 +211,8 @@ def made_directories(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("background", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("background", [True, False])
 def test_a_save_that_no_reader_would_take_is_refused_before_its_first_byte(
     tmp_path, monkeypatch, background
 ):

@@ -43,9 +43,8 @@ def findings(saved, parts):
     return found
 
 
-@pytest.mark.parametrize(
-    "parts", [1, 3, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 7, 100))]
-)
+@pytest.mark.quick(parts=2)
+@pytest.mark.parametrize("parts", [1, 3, 2, 7, 100])
 def test_each_byte_is_in_one_part_which_says_what_one_process_says(saved, parts):
     verify_files(saved)
     assert findings(saved, parts) == []

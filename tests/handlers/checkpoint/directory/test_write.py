@@ -64,15 +64,6 @@ def test_tied_weights_are_there_under_each_name_and_anybody_can_load_them(tmp_pa
     assert all(map(torch.equal, other.state_dict().values(), model.state_dict().values()))
 
 
-def test_what_was_read_does_not_depend_on_the_files(tmp_path):
-    saved = save(tmp_path)
-    matrix = tensors_by_name(saved)["model"]["matrix"].read()
-    with (saved.path / "model.safetensors").open("r+b") as file:
-        file.write(bytes(2000))
-        file.truncate(0)
-    assert torch.equal(matrix, TENSORS["matrix"])
-
-
 def test_the_directory_holds_checkpoints_and_the_name_of_the_latest(tmp_path):
     save(tmp_path / "run", 9)
     save(tmp_path / "run", 10)

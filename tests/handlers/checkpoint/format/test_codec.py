@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict, defaultdict
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft.handlers.checkpoint.format import Encoder, decode
@@ -85,6 +85,7 @@ def same(a, b):
     return a == b
 
 
+@settings(max_examples=40)
 @given(VALUES)
 def test_every_value_comes_back_as_it_was(value):
     assert same(there_and_back(value), value)
@@ -117,13 +118,6 @@ def test_numpys_numbers_come_back_as_numpys_numbers():
     assert same(back, {"best": np.float64(0.25), "count": np.int32(3)})
 
 
-def test_the_state_of_numpys_generator_comes_back():
-    back = there_and_back(np.random.get_state())
-    expected = np.random.rand()
-    np.random.set_state(back)
-    assert np.random.rand() == expected
-
-
 def test_strings_and_whole_dicts_are_json_that_anybody_reads():
     value = {"epoch": 3, "names": ["a", "b"], "lr": 0.1, "left": None}
     assert Encoder().encode(value) == value
@@ -141,12 +135,6 @@ def test_two_tensors_never_share_a_name():
     back = decode(encoder.encode(value), encoder.tensors)
     assert len(encoder.tensors) == 4
     assert same(back, value)
-
-
-def test_a_parameter_comes_back_as_its_values():
-    back = there_and_back(torch.nn.Parameter(torch.ones(2)))
-    assert type(back) is torch.Tensor
-    assert not back.requires_grad
 
 
 class Own:

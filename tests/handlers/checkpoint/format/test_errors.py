@@ -30,12 +30,6 @@ def test_the_message_names_the_checkpoint_the_file_and_what_is_wrong(error, says
     assert str(met(error)) == f"the checkpoint {PATH} is broken: {says}"
 
 
-def test_an_error_inside_gets_the_path_if_it_has_none():
-    assert met(BrokenCheckpoint("why")).path == PATH
-    assert met(BrokenCheckpoint("why", Path("other"))).path == Path("other")
-    assert str(met(BrokenCheckpoint("why"), None)) == "the checkpoint is broken: why"
-
-
 def test_an_interruption_is_no_damage():
     with pytest.raises(KeyboardInterrupt), reading(PATH):
         raise KeyboardInterrupt

@@ -33,16 +33,3 @@ def test_the_pieces_of_all_ranks_take_steps_that_grow_with_the_ranks_and_not_wit
     few, many = looks_at_owners(100, 20), looks_at_owners(400, 20)
     assert many <= 4.1 * few
     assert looks_at_owners(100, 200) == few  # a list of owners is looked at once for all tensors
-
-
-def test_a_rank_of_several_pieces_holds_them_all_and_another_one_none():
-    grid = Grid("torch.float16", ((0, 2, 3), (0, 4, 7)), (5, 0, 0, 5))
-    one = Grid("torch.float16", ((0, 6),), (2,))
-    pieces = Pieces({"model": {"w": grid, "v": one}, "train": {"w": grid}})
-    assert pieces.ranks == [0, 2, 5]
-    assert {key: each.shape for key, each in pieces.infos(5).items()} == {
-        **{"model/w[0]": (2, 4), "model/w[3]": (1, 3)},
-        **{"train/w[0]": (2, 4), "train/w[3]": (1, 3)},
-    }
-    assert [*pieces.infos(2)] == ["model/v[0]"]
-    assert pieces.infos(1) == {}

@@ -3,9 +3,8 @@
 import warnings
 
 import pytest
-import torch
 from torch.nn import Linear
-from torch.optim import SGD, Adam
+from torch.optim import SGD
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
     CosineAnnealingLR,
@@ -20,8 +19,6 @@ from torch.optim.lr_scheduler import (
 )
 
 from camshaft.handlers.checkpoint.load import (
-    Change,
-    put_settings,
     replay,
     schedules_to_replay,
 )
@@ -63,15 +60,6 @@ def test_a_schedule_is_replayed_to_where_another_one_was(kind, steps):
     assert course(scheduler, 60 - steps) == whole[steps:]
 
 
-def test_a_schedule_that_the_run_did_not_have_begins():
-    scheduler = SCHEDULES["warm-up"](optimizer())
-    plateau = ReduceLROnPlateau(optimizer())
-    plateau.step(1.0)
-    for saved in (None, plateau.state_dict()):
-        assert replay(scheduler, saved)[0]["lr"] == pytest.approx(0.1 / 3)
-        assert scheduler.last_epoch == 0
-
-
 def test_what_is_changed_in_an_optimizer_changes_the_course_of_its_own_schedule_alone():
     first, second = optimizer(), optimizer()
     objects = {
@@ -94,27 +82,3 @@ def test_of_two_schedules_of_one_optimizer_none_can_be_changed():
         with pytest.raises(ValueError, match="'warm_up' and 'scheduler' move the rates of one"):
             schedules_to_replay(objects, [changed])
     assert schedules_to_replay(objects, ["optimizer.weight_decay"]) == []
-
-
-def test_settings_are_put_into_groups_and_into_a_plateau_whose_progress_stays():
-    model = Linear(2, 1)
-    groups = [{"params": [model.weight]}, {"params": [model.bias], "lr": torch.tensor(0.1)}]
-    objects = {"optimizer": Adam(groups, 0.1)}
-    objects["plateau"] = ReduceLROnPlateau(objects["optimizer"], patience=5)
-    objects["plateau"].step(1.0)
-    objects["plateau"].step(2.0)
-    rate = torch.tensor(0.3)
-    put_settings(
-        objects,
-        [
-            Change("optimizer.0.betas", (0.9, 0.999), (0.8, 0.9)),
-            Change("optimizer.1.lr", 0.1, rate),
-            Change("plateau.patience", 5, 7),
-        ],
-    )
-    first, second = objects["optimizer"].param_groups
-    assert (first["betas"], second["betas"]) == ((0.8, 0.9), (0.9, 0.999))
-    assert (first["lr"], second["lr"]) == (0.1, rate)
-    assert second["lr"] is not rate
-    plateau = objects["plateau"]
-    assert (plateau.patience, plateau.best, plateau.num_bad_epochs) == (7, 1.0, 1)

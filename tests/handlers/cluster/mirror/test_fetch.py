@@ -71,15 +71,6 @@ def test_one_without_a_file_is_passed_over(store, run, url, fresh, tmp_path, nam
     assert fetch(url, fresh).name == "iteration-0000000001"
 
 
-def test_no_run_starts_anew_where_all_copies_are_broken(store, run, url, fresh, tmp_path):
-    save(run, 1)
-    copy_all(store, run)
-    damage(tmp_path / "store", 1)
-    with pytest.raises(ValueError, match="no checkpoint in faulty.* is good"):
-        fetch(url, fresh)
-    assert iterations(fresh) == []
-
-
 def test_a_directory_that_is_newer_wins_and_one_that_is_older_gets_the_newer(
     store, run, url, tmp_path
 ):

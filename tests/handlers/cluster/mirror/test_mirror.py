@@ -26,7 +26,8 @@ def weights(engine):
     return torch.cat([each.detach().flatten() for each in engine.objects["model"].parameters()])
 
 
-@pytest.mark.parametrize("first", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.quick(first=1)
+@pytest.mark.parametrize("first", [True, False])
 def test_a_machine_with_an_empty_disk_goes_on_as_the_run_that_nobody_interrupted(
     tmp_path, data, first
 ):

@@ -116,7 +116,7 @@ STEPS = st.one_of(
 )
 
 
-@pytest.mark.parametrize("examples", [pytest.param(400, marks=pytest.mark.soak), 40])
+@pytest.mark.parametrize("examples", [pytest.param(400, marks=pytest.mark.soak), 20])
 def test_whatever_happens_on_a_host_what_is_whole_stays_until_more_is(examples):
     @settings(max_examples=examples, deadline=None)
     @given(st.lists(STEPS, max_size=14))

@@ -5,25 +5,19 @@ import zipfile
 from functools import partial
 
 import pytest
-import torch
 
-from camshaft import Engine, Events
-from camshaft.handlers.loggers import Comet, Image, Text
+from camshaft import Engine
+from camshaft.handlers.loggers import Comet
+
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
-EACH = Events.ITERATION_COMPLETED
 
 
 @pytest.fixture(scope="module", autouse=True)
 def library():
     """Imported when a test is run: to import it takes seconds."""
     pytest.importorskip("comet_ml", reason='needs pip install "camshaft[comet]"')
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """A busy machine may take longer than a run would wait."""
-    monkeypatch.setattr("camshaft.handlers.loggers.delivery.PATIENCE", 100)
 
 
 def read(directory):
@@ -44,23 +38,13 @@ def read(directory):
 
 
 def build(directory, fail_at=None, **arguments):
-    def train_step(state, batch):
-        if state.iteration == fail_at:
-            raise RuntimeError("interrupted")
-        state.metrics["loss"] = torch.tensor(1 / state.iteration)
-        if state.iteration == 2:
-            state.metrics["note"] = Text("words")
-            state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
-
-    options = {"online": False}
-    return Engine(
-        train_step, Comet("tests", directory=directory, when=EACH, options=options, **arguments)
-    )
+    logger = Comet("tests", directory=directory, when=EACH, options={"online": False}, **arguments)
+    return engine_of(logger, fail_at, ("note", "seen"))
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path, fail_and_resume):
-    fail_and_resume(partial(build, tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}))
+def test_a_resumed_run_is_the_same_experiment_with_no_row_missing(tmp_path):
+    fail_and_resume(partial(build, tmp_path, hparams=HPARAMS))
     keys, values, parameters, files = read(tmp_path)
     assert (len(keys), len(set(keys))) == (2, 1)
     found = {}

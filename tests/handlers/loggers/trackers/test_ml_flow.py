@@ -3,13 +3,13 @@
 from functools import partial
 
 import pytest
-import torch
 
-from camshaft import Engine, Events
-from camshaft.handlers.loggers import Image, MLflow, Text
+from camshaft import Engine
+from camshaft.handlers.loggers import MLflow, Text
+
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
-EACH = Events.ITERATION_COMPLETED
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -30,15 +30,7 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 def build(uri, experiment, fail_at=None, **arguments):
-    def train_step(state, batch):
-        if state.iteration == fail_at:
-            raise RuntimeError("interrupted")
-        state.metrics["loss"] = torch.tensor(1 / state.iteration)
-        if state.iteration == 2:
-            state.metrics["note"] = Text("words")
-            state.metrics["seen"] = Image(torch.rand(3, 4, 5))
-
-    return Engine(train_step, MLflow(experiment, uri=uri, when=EACH, **arguments))
+    return engine_of(MLflow(experiment, uri=uri, when=EACH, **arguments), fail_at, ("note", "seen"))
 
 
 def the_run(uri, name):
@@ -56,8 +48,7 @@ def the_run(uri, name):
 
 @pytest.mark.slow
 def test_rows_parameters_and_media_are_there(uri):
-    hparams = {"lr": 0.1, "model": {"width": 8}}
-    build(uri, "first", hparams=hparams, name="mine").run(range(3), max_epochs=1)
+    build(uri, "first", hparams=HPARAMS, name="mine").run(range(3), max_epochs=1)
     client, run, rows = the_run(uri, "first")
     assert rows("loss") == [(1, 1.0), (2, 0.5), (3, pytest.approx(1 / 3))]
     assert rows("epoch") == [(1, 1), (2, 1), (3, 1)]
@@ -73,7 +64,7 @@ def test_rows_parameters_and_media_are_there(uri):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri, fail_and_resume):
+def test_a_resumed_run_is_the_same_run_with_no_row_twice_or_missing(uri):
     fail_and_resume(partial(build, uri, "second"))
     _, _, rows = the_run(uri, "second")
     assert [step for step, _ in rows("loss")] == list(range(1, 9))
@@ -97,12 +88,14 @@ def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
     assert len(client.list_artifacts(run.info.run_id, "a_b")) == 2
 
 
+@pytest.mark.slow
 def test_a_file_is_written_at_once_and_a_server_by_a_thread(uri):
     assert not MLflow("x", uri=uri).background
     assert MLflow("x", uri="http://localhost:5000").background
     assert MLflow("x").background
 
 
+@pytest.mark.slow
 def test_a_store_that_cannot_be_opened_costs_a_warning(tmp_path, caplog):
     (tmp_path / "file").touch()
     engine = build(f"sqlite:///{tmp_path}/file/mlflow.db", "third")

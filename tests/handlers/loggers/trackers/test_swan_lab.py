@@ -4,12 +4,10 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 
 import pytest
-import torch
 
-from camshaft import Engine, Events
-from camshaft.handlers.loggers import Image, SwanLab, Text
+from camshaft.handlers.loggers import SwanLab
 
-EACH = Events.ITERATION_COMPLETED
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 
 def is_there():
@@ -24,12 +22,6 @@ pytestmark = [
     pytest.mark.skipif(not is_there(), reason='needs pip install "camshaft[swanlab]"'),
     pytest.mark.filterwarnings("ignore"),  # of its own making
 ]
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """A busy machine may take longer than a run would wait."""
-    monkeypatch.setattr("camshaft.handlers.loggers.delivery.PATIENCE", 100)
 
 
 def read(directory):
@@ -55,23 +47,14 @@ def read(directory):
 
 
 def build(directory, fail_at=None, **arguments):
-    def train_step(state, batch):
-        if state.iteration == fail_at:
-            raise RuntimeError("interrupted")
-        state.metrics["loss"] = torch.tensor(1 / state.iteration)
-        if state.iteration == 2:
-            state.metrics["note"] = Text("words")
-            state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
-
     options = {"mode": "offline"}
-    return Engine(
-        train_step, SwanLab("tests", directory=directory, when=EACH, options=options, **arguments)
-    )
+    logger = SwanLab("tests", directory=directory, when=EACH, options=options, **arguments)
+    return engine_of(logger, fail_at, ("note", "seen"))
 
 
 @pytest.mark.slow
 def test_rows_configuration_and_media_are_there(tmp_path):
-    build(tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}).run(range(3), max_epochs=1)
+    build(tmp_path, hparams=HPARAMS).run(range(3), max_epochs=1)
     [identity], values, media = read(tmp_path)
     assert len(identity) == 32
     losses = [(step, value) for name, step, value in values if name == "loss"]
@@ -85,7 +68,7 @@ def test_rows_configuration_and_media_are_there(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path, fail_and_resume):
+def test_a_resumed_run_has_the_same_id_and_no_iteration_missing(tmp_path):
     fail_and_resume(partial(build, tmp_path))
     ids, values, _ = read(tmp_path)
     assert len(ids) == 2

@@ -1,14 +1,13 @@
 """A tracker of one's own, in twenty lines."""
 
-import pickle
-
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events
+from camshaft import Engine, EventEnum
 from camshaft.handlers.loggers import Image, Logger, Text
 
-EACH = Events.ITERATION_COMPLETED
+from ..runs import EACH, fail_and_resume
+
 TRACKED: dict = {}
 
 
@@ -59,18 +58,13 @@ def test_rows_carry_all_clocks(tracked):
 
 
 def test_a_resumed_run_has_the_same_name_and_its_rows_the_same_numbers(tracked):
-    saved = []
-    first = build(fail_at=8)
-    first.on(EACH(at=5))(lambda state: state.save("test"))
-    first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
-    with pytest.raises(RuntimeError, match="interrupted"):
-        first.run(range(5), max_epochs=2)
-    [before] = map(dict, tracked.values())
-    assert list(before) == [1, 2, 3, 4, 5, 6, 7]
+    before = {}
 
-    second = build()
-    second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[0])))
-    second.run(range(5), max_epochs=2)
+    def look():
+        before.update(*tracked.values())
+        assert list(before) == [1, 2, 3, 4, 5, 6, 7]
+
+    fail_and_resume(build, EACH(at=5), fail_at=8, data=range(5), max_epochs=2, between=look)
     [rows] = tracked.values()
     assert [clocks["iteration"] for clocks, _, _ in rows.values()] == list(range(1, 11))
     assert {number: rows[number] for number in before} == before

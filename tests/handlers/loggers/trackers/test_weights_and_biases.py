@@ -4,21 +4,18 @@ import json
 import struct
 
 import pytest
-import torch
 
-from camshaft import Engine, Events
-from camshaft.handlers.loggers import Histogram, Image, Text, WandB
+from camshaft.handlers.loggers import WandB
+
+from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 wandb = pytest.importorskip("wandb", reason='needs pip install "camshaft[wandb]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
-EACH = Events.ITERATION_COMPLETED
 BLOCK = 32768  # the files are LevelDB's logs
 
 
 @pytest.fixture(autouse=True)
-def patient(monkeypatch):
-    """A busy machine may take longer than a run would wait."""
-    monkeypatch.setattr("camshaft.handlers.loggers.delivery.PATIENCE", 100)
+def silent(monkeypatch):
     monkeypatch.setenv("WANDB_SILENT", "true")
     monkeypatch.setenv("WANDB_CONSOLE", "off")
 
@@ -58,23 +55,13 @@ def read(directory):
 
 
 def build(directory, fail_at=None, **arguments):
-    def train_step(state, batch):
-        if state.iteration == fail_at:
-            raise RuntimeError("interrupted")
-        state.metrics["loss"] = torch.tensor(1 / state.iteration)
-        if state.iteration == 2:
-            state.metrics["note"] = Text("words")
-            state.metrics["seen"] = Image(torch.rand(3, 4, 5), "noise")
-            state.metrics["weights"] = Histogram.of(torch.rand(9), bins=3)
-
     options = {"mode": "offline"}
-    return Engine(
-        train_step, WandB("tests", directory=directory, when=EACH, options=options, **arguments)
-    )
+    logger = WandB("tests", directory=directory, when=EACH, options=options, **arguments)
+    return engine_of(logger, fail_at)
 
 
 def test_rows_configuration_and_media_are_there(tmp_path):
-    build(tmp_path, hparams={"lr": 0.1, "model": {"width": 8}}).run(range(3), max_epochs=1)
+    build(tmp_path, hparams=HPARAMS).run(range(3), max_epochs=1)
     [identity], configuration, rows = read(tmp_path)
     assert len(identity) == 32
     assert configuration["lr"] == 0.1
@@ -88,7 +75,7 @@ def test_rows_configuration_and_media_are_there(tmp_path):
     assert sum(rows[1]["weights/values"]) == 9
 
 
-def test_a_resumed_run_has_the_same_id_and_no_step_twice_or_missing(tmp_path, fail_and_resume):
+def test_a_resumed_run_has_the_same_id_and_no_step_twice_or_missing(tmp_path):
     def process(fail_at=None):
         wandb.teardown()  # what an earlier process did as it ended
         return build(tmp_path, fail_at)

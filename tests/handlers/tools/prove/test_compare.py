@@ -2,8 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -199,7 +197,7 @@ def test_the_command_tells_by_its_code(tmp_path, capsys, whole):
     assert main(["compare", str(whole), str(tmp_path / "pipe")]) == 2
 
 
-def test_comparing_imports_no_torch(tmp_path):
+def test_comparing_imports_no_torch(processes, tmp_path):
     a = written(tmp_path / "a", ROW)
     script = (
         "import sys\n"
@@ -207,4 +205,4 @@ def test_comparing_imports_no_torch(tmp_path):
         "assert main(['compare', sys.argv[1], sys.argv[1]]) == 0\n"
         "assert 'torch' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script, a], check=True)
+    processes.run(script, a, fresh=True)

@@ -93,6 +93,7 @@ def test_a_missing_seed_is_told(proof):
     assert "random.seed(0)" in told["causes"][0]
 
 
+@pytest.mark.quick(text=1)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -205,6 +206,7 @@ engine.run(DataLoader(data, batch_sampler=sampler), max_epochs=4)
 """
 
 
+@pytest.mark.slow
 def test_a_sampler_whose_order_is_lost_is_named_with_what_works(proof):
     code, told = proof(SAMPLED, kills=3)
     assert (code, told["verdict"]) == (1, "differs"), told

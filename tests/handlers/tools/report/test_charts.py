@@ -188,14 +188,6 @@ def test_nothing_tells_whether_a_process_of_another_machine_is_alive():
     ]
 
 
-def test_what_is_no_number_counts_as_0():
-    records = [line(float("nan"), "started", float("inf")), line(1e999, "running", True)]
-    [part] = parts_of(records, is_alive=False)
-    clocks = ("time", "iteration")
-    assert [line[clock] for line in (part.first, part.last) for clock in clocks] == [0, 0, 0, 0]
-    assert pace(parts_of(records, is_alive=False)) == ([], [])
-
-
 def test_the_pace_is_taken_over_a_second_at_least_and_follows_the_last_resume():
     records = [
         *(line(0, "started"), line(0.5, "running", 10), line(2, "running", 40)),

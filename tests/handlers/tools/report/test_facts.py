@@ -15,7 +15,7 @@ from camshaft.handlers.tools.report import write_report
 from camshaft.handlers.tools.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
 from camshaft.handlers.tools.report.facts.metric_files import HistogramRow as Counted
 from camshaft.handlers.tools.report.facts.metric_files import MetricFiles
-from camshaft.handlers.tools.report.facts.parts import MOST_CLOCKS, clocks_of, parts_of, work_time
+from camshaft.handlers.tools.report.facts.parts import clocks_of, parts_of, work_time
 from camshaft.handlers.tools.report.facts.pictures import SHOWN, Picture, images_in, to_show
 from camshaft.handlers.tools.report.facts.run_facts import RunDirectory
 
@@ -39,19 +39,6 @@ def test_time_is_time_at_work_without_pauses_and_with_what_was_repeated():
     assert clocks["iteration"] == [0, 50, 100, 120, 150, 200]
     assert clocks["step"] == [0, 25, 50, 0, 75, 0]
     assert clocks["time"] == [0, 5, 10, 14, 17, 22]
-
-
-def test_epochs_are_fractions_by_their_length_or_by_the_rows():
-    rows = {10: (10, 1), 20: (20, 1), 30: (30, 2), 40: (40, 2)}
-    assert clocks_of(rows, [], 20)["epoch"] == [0, 0.5, 1, 1.5, 2]
-    assert clocks_of(rows, [], 0)["epoch"] == [0, 0.5, 1, 1.5, 2]
-    assert "time" not in clocks_of(rows, [], 0)
-
-
-def test_the_clocks_of_a_long_run_are_few():
-    clocks = clocks_of({at: (at, at // 1000) for at in range(1, 100_001)}, [], 0)
-    assert len(clocks["iteration"]) <= MOST_CLOCKS + 1
-    assert (clocks["iteration"][-1], clocks["step"][-1]) == (100_000, 100_000)
 
 
 counts = st.lists(st.integers(0, 100), min_size=1, max_size=20).filter(any)

@@ -3,10 +3,7 @@
 import builtins
 import html
 import json
-import math
 import re
-import subprocess
-import sys
 import time
 from html.parser import HTMLParser
 from pathlib import Path
@@ -74,8 +71,7 @@ def test_nothing_to_report_is_code_2_as_for_inspect_and_leaves_no_file(camshaft,
 
 
 @pytest.mark.slow
-def test_a_big_run_makes_a_small_page_without_torch(tmp_path):
-
+def test_a_big_run_makes_a_small_page_without_torch(processes, tmp_path):
     (tmp_path / "run").mkdir()
     with (tmp_path / "run" / "rows.jsonl").open("w") as file:
         for iteration in range(30_000):
@@ -87,7 +83,7 @@ def test_a_big_run_makes_a_small_page_without_torch(tmp_path):
         "assert main(['report', 'run']) == 0\n"
         "assert 'torch' not in sys.modules\n"
     )
-    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True, capture_output=True)
+    processes.run(script, cwd=tmp_path, fresh=True)
     text = (tmp_path / "report.html").read_text()
     assert "30,000 rows, drawn as" in text
     assert len(text) - len(library()) < 1_000_000
@@ -282,30 +278,6 @@ def test_runs_are_named_by_the_shortest_ends_of_their_paths_that_differ(tmp_path
 
 def row(iteration, **metrics):
     return {"iteration": iteration, "step": iteration, "epoch": 1, **metrics}
-
-
-def test_what_json_lines_wrote_is_read_back(tmp_path):
-    def step(state, batch):
-        state.metrics["loss"] = batch
-
-    engine = Engine(step, JSONLines(tmp_path / "rows.jsonl", when=Events.ITERATION_COMPLETED))
-    engine.run([0.5, math.nan, math.inf, -math.inf, 2], max_epochs=1)
-    rows = MetricFiles(tmp_path)
-    assert rows.look()
-    series = rows.series["loss"]
-    assert (*series.iterations, *series.epochs) == (1, 2, 3, 4, 5, *[1] * 5)
-    assert repr(list(series.values)) == "[0.5, nan, inf, -inf, 2.0]"
-    assert list(rows.series) == ["loss"]
-
-
-def test_each_look_reads_what_is_new(write):
-    rows = MetricFiles(write(row(1, loss=1)))
-    assert rows.look()
-    assert not rows.look()
-    write(row(2, loss=0.5), row(2, **{"val/loss": 3}))
-    assert rows.look()
-    assert list(rows.series["loss"].values) == [1.0, 0.5]
-    assert list(rows.series["val/loss"].values) == [3.0]
 
 
 def test_a_line_that_is_still_being_written_is_read_when_it_is_whole(write):
