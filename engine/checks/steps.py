@@ -203,7 +203,8 @@ def check_windows(run: Checked) -> Check:
                 "run(..., epoch_length=)",
                 *(name, each.accumulate, batches),
             )
-    if (clocks := len(state.step_under_way.clocks)) > 1:
+    clocks = sum(each.event is Events.STEP_COMPLETED for each in state.step_under_way.met)
+    if clocks > 1:
         warn(
             f"the steps of {clocks} Updates count as steps of the run: state.step is "
             f"{state.step} after {state.iteration} iterations, and schedules and limits go by "

@@ -282,8 +282,8 @@ class StepUnderWay:
     """What sees gradients before a step, as the ranks last compared it."""
     shares_norms: bool = False
     """True if all of that tells when it changes gradients, on all ranks."""
-    clocks: list[Update] = field(default_factory=list)
-    """The updates that began in this run and whose steps count as the run's steps."""
+    met: set[Update] = field(default_factory=set)
+    """The updates that began in this run."""
 
     @property
     def is_open(self) -> bool:

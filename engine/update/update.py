@@ -128,7 +128,6 @@ class Update:
         self._has_told = False
         self._gradients = Gradients(optimizer, self.compiled)
         self._is_direct = not (self.averages_at_close or self.needs_closure)
-        self._has_met_first = False
         self._met_at = 0
         """The iteration of the first micro-batch, until another one follows."""
         ways = {getattr(each.zero_grad, "__func__", None) for each in optimizers_in(optimizer)}
@@ -194,7 +193,7 @@ class Update:
         step = state.step_under_way
         if step.check is not None:
             step.check.enter(self, loss, is_mean=weight is None)
-        if not self._has_met_first:
+        if self not in step.met:
             self.meet(state, weight, has_loss=loss is not None)
             self._met_at = state.iteration
         elif self._met_at:
@@ -292,11 +291,10 @@ class Update:
     def meet(
         self, state: State[Any, Any], weight: Tensor | float | None, *, has_loss: bool
     ) -> None:
-        """In the first micro-batch: count as a clock, and check how ranks average gradients."""
-        if self._has_met_first:
+        """In a run's first micro-batch: be counted, and check how ranks average gradients."""
+        if self in state.step_under_way.met:
             return
-        if self.event is Events.STEP_COMPLETED:
-            state.step_under_way.clocks.append(self)
+        state.step_under_way.met.add(self)
         if ranks.is_distributed():
             known = state.engine.objects.values() if state.is_running else ()
             is_averaged = self.sync is not None or is_wrapped(parameters_of(self.optimizer), known)
@@ -309,7 +307,6 @@ class Update:
                     "once is enough: Update(optimizer, model=model, ...), with the forward pass "
                     "and the update in `with update.micro_batch(state):`"
                 )
-        self._has_met_first = True
 
     def _warn_of_several(self, state: State[Any, Any]) -> None:
         """Warn of an iteration with several micro-batches, if a window may be cut at each."""

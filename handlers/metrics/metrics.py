@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import Any
 
-from ...engine import Engine, Events, Stage, State, Weight, part_of, weight_of
+from ...engine import Engine, Events, Stage, State, Weight, part_of, ranks, weight_of
 from .running import RunningMetrics, refuse_keepers
 
 METHODS = ("reset", "update", "compute")
@@ -100,9 +100,9 @@ class Metrics:
             running.add(inputs, weight_of(output, self.weight, "Metrics"))
 
     def compute(self, state: State[Any, Any]) -> None:
-        """Write the results of the epoch, if it had targets."""
+        """Write the results of the epoch, if all its batches had targets, on all ranks."""
         running = self._recall(state)
-        if not running.has_no_targets:
+        if not ranks.any_rank(running.has_no_targets):
             state.metrics.update(running.results())
 
     def _recall(self, state: State[Any, Any]) -> RunningMetrics:

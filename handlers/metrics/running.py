@@ -13,6 +13,8 @@ from torch.nn import Module
 from ...engine import Means, Number, flat, mean_over_ranks, metric_states, ranks
 
 KEEPERS = ("MetricTracker", "MinMaxMetric")
+NO_TARGETS = "batches without targets"
+"""In a saved state, beside the names of metrics."""
 
 
 class RunningMetrics:
@@ -93,10 +95,13 @@ class RunningMetrics:
             name: metric_states.accumulated(each, self.made[name])
             for name, each in self.metrics.items()
         }
-        return saved | {name: means.state_dict() for name, means in self.means.items()}
+        saved |= {name: means.state_dict() for name, means in self.means.items()}
+        return saved | ({NO_TARGETS: True} if self.has_no_targets else {})
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on accumulating from there."""
+        saved = dict(saved)
+        self.has_no_targets = saved.pop(NO_TARGETS, False)
         own = {**self.metrics, **self.means}
         if saved.keys() != own.keys():
             raise ValueError(

@@ -14,7 +14,7 @@ import torchmetrics
 from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import Average, Collect, Metrics, Totals, Validate
+from camshaft.handlers import Average, Checkpoint, Collect, Metrics, Totals, Validate
 
 
 def build(*handlers):
@@ -365,3 +365,15 @@ def test_what_keeps_values_over_epochs_is_refused_with_what_does_it_instead(kind
     keeper = getattr(torchmetrics.wrappers, kind)(torchmetrics.MeanSquaredError())
     with pytest.raises(TypeError, match=rf"got a {kind}, which keeps values .*History\(\)"):
         Metrics({"mse": keeper})
+
+
+def test_an_epoch_with_a_batch_without_target_has_no_result_after_a_resume_either(tmp_path):
+    def run(**limits):
+        engine = Engine(lambda state, batch: {"prediction": batch[0], "target": batch[1]})
+        handlers = Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED, resume=True)
+        engine.add(Metrics({"mean": torchmetrics.MeanSquaredError()}), handlers)
+        pair = torch.ones(2), torch.ones(2)
+        return engine.run([pair, (torch.ones(2), None), pair, pair], max_epochs=1, **limits)
+
+    run(max_iterations=2)
+    assert "mean" not in run().metrics
