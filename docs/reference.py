@@ -31,7 +31,7 @@ SUBJECTS = {
     "metrics": ("Metrics", "metrics"),
     "logs": (
         "Loggers, progress, journal and report",
-        "loggers console_lines progress_bar journal handlers.tools.report",
+        "loggers bridges.trackers console_lines progress_bar journal handlers.tools.report",
     ),
     "measurements": ("Measurements", "measurements profile time_handlers"),
     "schedules": ("Schedules of learning rates", "schedules"),

@@ -26,7 +26,7 @@ ONE_FILE_KNOWS = {
     "plotly": ["handlers/tools/report/page.py"],
     "jinja2": ["handlers/tools/report/page.py"],
     "markupsafe": ["handlers/tools/report/page.py"],
-    "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
+    "wandb": [],  # the files of handlers/bridges/trackers import theirs by name
     "mlflow": [],
     "swanlab": [],
     "trackio": [],

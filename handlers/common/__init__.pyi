@@ -25,6 +25,9 @@ from .media import on_host as on_host
 from .objects import free_name as free_name
 from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
+from .pixels import as_bytes as as_bytes
+from .pixels import png as png
+from .plain_values import flat_hparams as flat_hparams
 from .plain_values import plain as plain
 from .reporting import AT_EACH_ROW as AT_EACH_ROW
 from .reporting import last_iteration as last_iteration
@@ -44,4 +47,5 @@ from .table import readable_metrics as readable_metrics
 from .table import readable_size as readable_size
 from .table import show as show
 from .table import show_json as show_json
+from .versions import need as need
 from .versions import version_of as version_of

@@ -1,3 +1,10 @@
+from ..bridges.trackers import Aim as Aim
+from ..bridges.trackers import ClearML as ClearML
+from ..bridges.trackers import Comet as Comet
+from ..bridges.trackers import MLflow as MLflow
+from ..bridges.trackers import SwanLab as SwanLab
+from ..bridges.trackers import Trackio as Trackio
+from ..bridges.trackers import WandB as WandB
 from ..common import ConfusionMatrix as ConfusionMatrix
 from ..common import Curve as Curve
 from ..common import Embedding as Embedding
@@ -12,14 +19,9 @@ from .images import ImageFiles as ImageFiles
 from .images import figure as figure
 from .json_lines import JSONLines as JSONLines
 from .logger import Logger as Logger
+from .logger import LogsRows as LogsRows
 from .rows import Row as Row
 from .rows import Start as Start
 from .rows import Writer as Writer
+from .rows import WriterOf as WriterOf
 from .tensorboard import TensorBoard as TensorBoard
-from .trackers.aim import Aim as Aim
-from .trackers.clear_ml import ClearML as ClearML
-from .trackers.comet import Comet as Comet
-from .trackers.ml_flow import MLflow as MLflow
-from .trackers.swan_lab import SwanLab as SwanLab
-from .trackers.trackio import Trackio as Trackio
-from .trackers.weights_and_biases import WandB as WandB

@@ -19,7 +19,20 @@ from typing import Any, ClassVar
 
 from ...engine import EventEnum, Trigger
 from ...engine.modules import untouched
-from ..common import AT_EACH_ROW, Embedding, Histogram, Image, Medium, PRCurve, Text, grid
+from ..common import (
+    AT_EACH_ROW,
+    Embedding,
+    Histogram,
+    Image,
+    Medium,
+    PRCurve,
+    Text,
+    as_bytes,
+    flat_hparams,
+    grid,
+    need,
+    png,
+)
 from ..files import (
     LARGEST_TEXT,
     make_directory_inside,
@@ -28,8 +41,7 @@ from ..files import (
     replacing,
     safe_name,
 )
-from .images import as_bytes, png
-from .logger import LogsRows, flat_hparams, need
+from .logger import LogsRows
 from .rows import Row, Start
 
 logger: logging.Logger = logging.getLogger("camshaft")
