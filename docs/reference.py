@@ -31,7 +31,8 @@ SUBJECTS = {
     "metrics": ("Metrics", "metrics"),
     "logs": (
         "Loggers, progress, journal and report",
-        "loggers bridges.trackers console_lines progress_bar journal handlers.tools.report",
+        "loggers bridges.trackers console_lines progress_bar journal "
+        "tools.prove handlers.tools.report",
     ),
     "measurements": ("Measurements", "measurements profile time_handlers"),
     "schedules": ("Schedules of learning rates", "schedules"),

@@ -13,6 +13,7 @@ from .bridges.trackers import ClearML as ClearML
 from .bridges.trackers import Comet as Comet
 from .bridges.trackers import MLflow as MLflow
 from .bridges.trackers import SwanLab as SwanLab
+from .bridges.trackers import TensorBoard as TensorBoard
 from .bridges.trackers import Trackio as Trackio
 from .bridges.trackers import WandB as WandB
 from .checkpoint import Checkpoint as Checkpoint
@@ -43,12 +44,10 @@ from .guards import NonFiniteGuard as NonFiniteGuard
 from .guards import SpikeGuard as SpikeGuard
 from .journal import Journal as Journal
 from .loggers import CSV as CSV
-from .loggers import Fingerprints as Fingerprints
 from .loggers import History as History
 from .loggers import ImageFiles as ImageFiles
 from .loggers import JSONLines as JSONLines
 from .loggers import Logger as Logger
-from .loggers import TensorBoard as TensorBoard
 from .measurements import GarbageCollection as GarbageCollection
 from .measurements import RankLogs as RankLogs
 from .measurements import SystemUse as SystemUse
@@ -72,5 +71,6 @@ from .search import find_batch_size as find_batch_size
 from .search import find_lr as find_lr
 from .time_handlers import TimeHandlers as TimeHandlers
 from .tools.configs import run_config as run_config
+from .tools.prove import Fingerprints as Fingerprints
 from .validate import Validate as Validate
 from .validate import ValidationEvents as ValidationEvents

@@ -45,7 +45,7 @@ ONE_FILE_KNOWS = {
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
     "pytorch_lightning": [],
-    "tensorboardX": ["handlers/loggers/tensorboard.py"],
+    "tensorboardX": ["handlers/bridges/trackers/tensorboard.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/tools/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "pynvml": [],  # handlers/measurements/system_use.py imports it by name

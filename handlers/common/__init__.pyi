@@ -4,12 +4,6 @@ from .comparison import check_metric as check_metric
 from .comparison import is_better as is_better
 from .comparison import is_last_look as is_last_look
 from .comparison import mode_of as mode_of
-from .digests import PLAIN as PLAIN
-from .digests import dense_parts as dense_parts
-from .digests import digest as digest
-from .digests import generator_digests as generator_digests
-from .digests import is_array as is_array
-from .digests import leaves as leaves
 from .media import KINDS as KINDS
 from .media import ConfusionMatrix as ConfusionMatrix
 from .media import Curve as Curve

@@ -3,6 +3,7 @@ from ..bridges.trackers import ClearML as ClearML
 from ..bridges.trackers import Comet as Comet
 from ..bridges.trackers import MLflow as MLflow
 from ..bridges.trackers import SwanLab as SwanLab
+from ..bridges.trackers import TensorBoard as TensorBoard
 from ..bridges.trackers import Trackio as Trackio
 from ..bridges.trackers import WandB as WandB
 from ..common import ConfusionMatrix as ConfusionMatrix
@@ -12,11 +13,12 @@ from ..common import Histogram as Histogram
 from ..common import Image as Image
 from ..common import PRCurve as PRCurve
 from ..common import Text as Text
+from ..tools.prove import Fingerprints as Fingerprints
 from .csv_file import CSV as CSV
-from .fingerprints import Fingerprints as Fingerprints
 from .history import History as History
 from .images import ImageFiles as ImageFiles
 from .images import figure as figure
+from .json_lines import JSONFile as JSONFile
 from .json_lines import JSONLines as JSONLines
 from .logger import Logger as Logger
 from .logger import LogsRows as LogsRows
@@ -24,4 +26,3 @@ from .rows import Row as Row
 from .rows import Start as Start
 from .rows import Writer as Writer
 from .rows import WriterOf as WriterOf
-from .tensorboard import TensorBoard as TensorBoard

@@ -17,9 +17,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from ...engine import EventEnum, Trigger
-from ...engine.modules import untouched
-from ..common import (
+from ....engine import EventEnum, Trigger
+from ....engine.modules import untouched
+from ...common import (
     AT_EACH_ROW,
     Embedding,
     Histogram,
@@ -33,7 +33,7 @@ from ..common import (
     need,
     png,
 )
-from ..files import (
+from ...files import (
     LARGEST_TEXT,
     make_directory_inside,
     refuse_removed,
@@ -41,8 +41,7 @@ from ..files import (
     replacing,
     safe_name,
 )
-from .logger import LogsRows
-from .rows import Row, Start
+from ...loggers import LogsRows, Row, Start
 
 logger: logging.Logger = logging.getLogger("camshaft")
 CONFIG = "projector_config.pbtxt"
