@@ -277,7 +277,7 @@ class StepUnderWay:
     are_alike: dict[Any, bool] = field(default_factory=dict)
     """By optimizer: whether all ranks have the same gradients, if this was checked."""
     check: GradientCheck | None = None
-    """The check for code that changes gradients; None outside some epochs' first iterations."""
+    """The check for code that changes gradients; None after a run's first iterations."""
     seen_by: list[Any] | None = None
     """What sees gradients before a step, as the ranks last compared it."""
     shares_norms: bool = False
