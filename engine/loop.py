@@ -95,7 +95,10 @@ class Loop(Generic[Batch, Output]):
             else:
                 self._run_epochs()
                 if state.end is not End.PAUSED:
-                    self._complete()
+                    moments.announce(Events.COMPLETED, state)
+                    if state.training and not state.control.has_left:
+                        # for a script that starts again
+                        state.control.completed = feed.source.capture()
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
@@ -119,8 +122,11 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.STARTED, state)
             if not state.control.has_left:
                 state.control.left.pop(OF_START, None)
-            if state.training:
-                self._recall_handlers()
+            # Those with a `state_dict` are saved with the run. After STARTED, at which some of them
+            # reset themselves, they load their saved states.
+            for each in [*self.engine.handlers.values()] if state.training else []:
+                if has_state(each):
+                    state.recall(each, lambda own=each: own)  # type: ignore[misc]
             attach_checks(state, self.moments, self.process)
             self._find_generators()
             feed.restore()  # after STARTED, whose handlers may draw random numbers
@@ -174,21 +180,6 @@ class Loop(Generic[Batch, Output]):
         except ValueError as error:
             explain(error, "before the first batch", self.state)
             raise
-
-    def _recall_handlers(self) -> None:
-        """Let handlers with a `state_dict` be saved with the run, and load their saved states.
-
-        This comes after STARTED, at which some of them reset themselves.
-        """
-        for each in list(self.engine.handlers.values()):
-            if has_state(each):
-                self.state.recall(each, partial(_itself, each))
-
-    def _complete(self) -> None:
-        """Announce the end, and store the generator states for a script that starts again."""
-        self.moments.announce(Events.COMPLETED, self.state)
-        if self.state.training and not self.state.control.has_left:
-            self.state.control.completed = self.feed.source.capture()
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
@@ -373,10 +364,6 @@ class Loop(Generic[Batch, Output]):
 
 
 Result = TypeVar("Result")
-
-
-def _itself(handler: Result) -> Result:
-    return handler
 
 
 def _with_room(function: Callable[[], Result]) -> Result:
