@@ -66,11 +66,11 @@ from .profile import Profile as Profile
 from .progress_bar import ProgressBar as ProgressBar
 from .restore_best import RestoreBest as RestoreBest
 from .schedules import LRSchedule as LRSchedule
-from .search import LRCurve as LRCurve
-from .search import find_batch_size as find_batch_size
-from .search import find_lr as find_lr
 from .time_handlers import TimeHandlers as TimeHandlers
 from .tools.configs import run_config as run_config
 from .tools.prove import Fingerprints as Fingerprints
+from .tools.search import LRCurve as LRCurve
+from .tools.search import find_batch_size as find_batch_size
+from .tools.search import find_lr as find_lr
 from .validate import Validate as Validate
 from .validate import ValidationEvents as ValidationEvents

@@ -34,7 +34,7 @@ ONE_FILE_KNOWS = {
     "comet_ml": [],
     "aim": [],
     "fsspec": [],  # handlers/cluster/mirror/store.py imports it by name
-    "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
+    "matplotlib": [],  # and handlers/loggers/images.py, handlers/tools/search/lr_curve.py
     "hydra": ["handlers/tools/configs/run_config.py"],
     "omegaconf": ["handlers/tools/configs/run_config.py"],
     "yaml": ["handlers/tools/configs/run_config.py"],
