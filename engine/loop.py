@@ -203,7 +203,7 @@ class Loop(Generic[Batch, Output]):
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
             control.in_epoch, control.epoch_stopped = True, stopped
-        else:
+        elif feed.in_step.is_on:
             feed.in_step.agree_on_stop(state)
         self._commit()
 
@@ -266,7 +266,7 @@ class Loop(Generic[Batch, Output]):
     def _commit(self) -> bool:
         """Save if asked and if no window is open; return True if the run or epoch has to end."""
         state, control = self.state, self.state.control
-        if state.step_under_way.is_open:
+        if state.step_under_way.windows:
             if state.limit_reached is None:
                 self._postpone()
                 return False

@@ -177,7 +177,7 @@ class Feed(Generic[Batch]):
         state, reading = self.state, self._pass
         assert reading is not None
         is_at_limit = state.iteration == state.max_iterations
-        if all_read:
+        if all_read and state.iteration <= reading.position.began:
             self._refuse_empty(reading.position)
         if all_read and not is_at_limit:
             if state.iteration_in_epoch != self._cut:
@@ -228,7 +228,8 @@ class Feed(Generic[Batch]):
         if not self._has_warned and self.source.is_sure:
             self._has_warned = True
             source = self.source
-            for doubt in source.doubts() + (of_workers(source.data) if source.skips else []):
+            has_copies = source.skips and getattr(source.data, "num_workers", 0)
+            for doubt in source.doubts() + (of_workers(source.data) if has_copies else []):
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
     def close(self) -> None:
@@ -257,8 +258,8 @@ class Feed(Generic[Batch]):
             yield reading.batches
             if not self.repeats or self.source.is_once:
                 return  # other ranks may have batches: an empty pass is refused on all together
-            self._refuse_empty(reading.position)
-            if reading.position.began == self.state.iteration:
+            if self.state.iteration <= reading.position.began:
+                self._refuse_empty(reading.position)
                 return
             reading.complete()
             self.begin_pass()
@@ -266,8 +267,6 @@ class Feed(Generic[Batch]):
     def _refuse_empty(self, position: Position) -> None:
         """Refuse a pass without a batch, unless its data is an iterator that gave some before."""
         state = self.state
-        if state.iteration > position.began:
-            return
         if position.number > 1 and self.in_step.reads_once:
             return
         found = f"epoch {state.epoch}" if state.training else "the evaluation"

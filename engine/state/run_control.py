@@ -273,7 +273,8 @@ class StepUnderWay:
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
     windows: dict[Update, Any] = field(default_factory=dict)
-    """The open accumulation windows, by `Update`; only the `Update` reads its window."""
+    """The open accumulation windows, by `Update`; only the `Update` reads its window. While there
+    are any, the gradients so far are only part of a step."""
     are_alike: dict[Any, bool] = field(default_factory=dict)
     """By optimizer: whether all ranks have the same gradients, if this was checked."""
     check: GradientCheck | None = None
@@ -284,11 +285,6 @@ class StepUnderWay:
     """True if all of that tells when it changes gradients, on all ranks."""
     clocks: list[Update] = field(default_factory=list)
     """The updates that began in this run and whose steps count as the run's steps."""
-
-    @property
-    def is_open(self) -> bool:
-        """True if an accumulation window is open: the gradients so far are only part of a step."""
-        return bool(self.windows)
 
     def close(self, state: State[Any, Any]) -> None:
         """Perform the steps of the open windows, because no batch follows."""

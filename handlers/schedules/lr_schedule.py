@@ -113,7 +113,8 @@ class LRSchedule:
         vars(self).update(written_metric=metric, name=name, object=_object(name), _ready=ready)
         if self._ready is not None:
             check_scheduler(self._ready, self.metric, self.field)
-        check_total(self.horizon, self.scheduler)
+        if self.horizon is not None:
+            check_total(self.horizon, self.scheduler)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Step by the trigger; save the scheduler with the run.
@@ -160,7 +161,8 @@ class LRSchedule:
             if state.iteration > 0:
                 self._correct(state, horizon)
         beside = self._beside(state, scheduler.optimizer)
-        refuse_beside({each.object: each._of(state) for each in beside})
+        if len(beside) > 1:
+            refuse_beside({each.object: each._of(state) for each in beside})
         following = state.recall(self, Following, saved=False)
         first, *others = (each for each in beside if each.field == self.field)
         if self is first:
