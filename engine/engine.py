@@ -424,8 +424,7 @@ class Engine(Generic[Batch, Output]):
         with untouched, modules.evaluating(self), saved, lent:
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = ForwardAlong(partial(_repeat, engine, state)) if sharded else InStep()
-            feed = Feed(data, state, limit, in_step=in_step)
-            feed.named = drawn_from
+            feed = Feed(data, state, limit, in_step=in_step, named=drawn_from)
             try:
                 if must_leave(state):
                     raise Left

@@ -104,7 +104,8 @@ class GradientCheck:
         for each, look in self._seen.items():
             self._compare(each, look)
         if update not in self._step.windows:
-            self._refuse_shared(update)
+            if self._step.windows:
+                self._refuse_shared(update)
             self._seen.pop(update, None)  # its gradients are cleared, and must not live on here
         self._inside = update
 
@@ -186,7 +187,7 @@ class GradientCheck:
 
     def _refuse_shared(self, update: Update) -> None:
         """Refuse to clear gradients of another update's open window."""
-        own = {*map(id, updated(update.optimizer))} if self._step.windows else ()
+        own = {*map(id, updated(update.optimizer))}
         for other in self._step.windows:
             if any(id(each) in own and each.grad is not None for each in updated(other.optimizer)):
                 raise RuntimeError(

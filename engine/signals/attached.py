@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from .functions import identity
@@ -11,6 +12,7 @@ from .functions import identity
 Handler = TypeVar("Handler")
 
 
+@dataclass(eq=False)
 class Attached(Generic[Handler]):
     """The handlers of an engine, and the names of everything attached to it.
 
@@ -18,18 +20,17 @@ class Attached(Generic[Handler]):
     remember of a run is saved under it.
     """
 
-    def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {}
-        self.local: set[str] = set()
-        """The names of handlers that other ranks may lack."""
-        self._names: dict[int, str] = {}
-        """The names of handlers, by identity: a function asks for its own in each iteration."""
-        self._functions: dict[Hashable, tuple[object, str]] = {}
-        """Functions that may remember, and the names of their memories."""
-        self._taken: dict[str, bool] = {}
-        """All names, and whether it is that of a handler's method."""
-        self._numbers: dict[str, int] = {}
-        """The largest number that a name was given to make it unique."""
+    handlers: dict[str, Handler] = field(default_factory=dict[str, Handler])
+    local: set[str] = field(default_factory=set[str])
+    """The names of handlers that other ranks may lack."""
+    _names: dict[int, str] = field(default_factory=dict[int, str])
+    """The names of handlers, by identity: a function asks for its own in each iteration."""
+    _functions: dict[Hashable, tuple[object, str]] = field(default_factory=dict[Any, Any])
+    """Functions that may remember, and the names of their memories."""
+    _taken: dict[str, bool] = field(default_factory=dict[str, bool])
+    """All names, and whether it is that of a handler's method."""
+    _numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """The largest number that a name was given to make it unique."""
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""

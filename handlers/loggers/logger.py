@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
 
+@dataclass(eq=False)
 class OpenLog:
     """A run's open log."""
 
-    def __init__(self) -> None:
-        self.delivery: Direct | Background | None = None
-        """None before the log is opened and after it is closed."""
-        self.is_first = False
-        """True for the first logger of an engine, which warns for all."""
-        self.shown: tuple[type[Medium], ...] = ()
-        """The media types that at least one logger of the engine shows."""
-        self.warned: set[str] = set[str]()
-        """The metrics that no logger shows and that were already warned about."""
+    delivery: Direct | Background | None = None
+    """None before the log is opened and after it is closed."""
+    is_first: bool = False
+    """True for the first logger of an engine, which warns for all."""
+    shown: tuple[type[Medium], ...] = ()
+    """The media types that at least one logger of the engine shows."""
+    warned: set[str] = field(default_factory=set[str])
+    """The metrics that no logger shows and that were already warned about."""
 
 
 class LogsRows(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from dataclasses import field as field_of
 from itertools import count
 from typing import Any
@@ -214,7 +214,9 @@ class LRSchedule:
         if state.epoch == 1:
             following = state.recall(self, Following, saved=False)
             following.compare(state, scheduler, self.object)
-            if (found := following.horizon_by_now(state)) is not None:
+            if following.unknown is not None and state.max_epochs is not None:  # now it is known
+                total = (following.rates.count(state) or state.iteration) * state.max_epochs
+                found = replace(following.unknown, epoch_length=state.iteration, total=total)
                 self._warn_of_clock(scheduler, found)
 
     def _refuse_taken(self, engine: Engine[Any, Any]) -> None:
