@@ -170,7 +170,8 @@ class LRSchedule:
             following.rates = Rates(state, self._clock(state, scheduler.optimizer), names)
         else:
             following.rates = state.recall(first, Following, saved=False).rates
-        if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
+        is_fitted = isinstance(scheduler, Scheduled)  # pieces last as long as the run, or as given
+        if state.iteration == 0 and not is_fitted and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
 
     def follow(self, state: State[Any, Any]) -> None:
