@@ -218,7 +218,7 @@ class Feed(Generic[Batch]):
         if not self._has_warned and self.source.is_sure:
             self._has_warned = True
             source = self.source
-            has_copies = source.skips and getattr(source.data, "num_workers", 0)
+            has_copies = source.skips and bool(getattr(source.data, "num_workers", 0))
             for doubt in source.doubts() + (of_workers(source.data) if has_copies else []):
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
