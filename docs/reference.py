@@ -31,7 +31,8 @@ SUBJECTS = {
     "metrics": ("Metrics", "metrics"),
     "logs": (
         "Loggers, progress, journal and report",
-        "loggers console_lines progress_bar journal handlers.tools.report",
+        "loggers bridges.trackers console_lines progress_bar journal "
+        "tools.prove handlers.tools.report",
     ),
     "measurements": ("Measurements", "measurements profile time_handlers"),
     "schedules": ("Schedules of learning rates", "schedules"),
@@ -39,7 +40,7 @@ SUBJECTS = {
     "averages": ("Averages of weights", "averages"),
     "fine-tuning": ("Fine-tuning", "fine_tuning"),
     "guards": ("Guards", "guards"),
-    "search": ("Search and configs", "search bridges.optuna tools.configs"),
+    "search": ("Search and configs", "tools.search bridges.optuna tools.configs"),
     "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
 }
 """The title of each page, and the rooms whose public names it shows, in the order of the menu."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
 from os import PathLike
@@ -191,7 +191,8 @@ class Engine(Generic[Batch, Output]):
         self, function: Callable[..., Any], trigger: Trigger, stage: Stage
     ) -> Subscription | None:
         """The subscription of this function, or of its earlier definition, to the same trigger."""
-        if self._attached.name_of(function) is None and not is_of_a_cell(function):
+        is_new = is_of_a_cell(function)
+        if self._attached.name_of(function) is None and not is_new:
             return None  # without a search through all subscriptions
         for each in self.signals[next(iter(trigger.events))].subscriptions:
             is_alike = each.trigger == trigger and each.stage is stage
@@ -202,7 +203,8 @@ class Engine(Generic[Batch, Output]):
                 )
                 return each
             # By repr: where=lambda ... is a new function each time the cell runs.
-            if repr(each.trigger) == repr(trigger) and is_defined_again(function, each.function):
+            is_like = is_new and repr(each.trigger) == repr(trigger)
+            if is_like and is_defined_again(function, each.function):
                 logger.warning(
                     "%s on %r takes the place of the function of this name that an earlier run of "
                     "the cell attached",
@@ -414,15 +416,15 @@ class Engine(Generic[Batch, Output]):
         engine = self.evaluation
         if under_way.get() is None:
             modules.warn_of_unloaded(self, checkpoint)
-        saved = modules.holding_saved(self, checkpoint)
+        saved = nullcontext() if checkpoint is None else modules.holding_saved(self, checkpoint)
+        lent = self.using(weights) if weights else nullcontext()
         functions = script_functions(engine.process, engine.signals)
         drawn_from = generators_of_run(self.objects, functions, data)
         untouched = modules.untouched(self.objects, data, seed, drawn_from)
-        with untouched, modules.evaluating(self), saved, self.using(weights or {}):
+        with untouched, modules.evaluating(self), saved, lent:
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = ForwardAlong(partial(_repeat, engine, state)) if sharded else InStep()
-            feed = Feed(data, state, limit, in_step=in_step)
-            feed.named = drawn_from
+            feed = Feed(data, state, limit, in_step=in_step, named=drawn_from)
             try:
                 if must_leave(state):
                     raise Left

@@ -95,7 +95,10 @@ class Loop(Generic[Batch, Output]):
             else:
                 self._run_epochs()
                 if state.end is not End.PAUSED:
-                    self._complete()
+                    moments.announce(Events.COMPLETED, state)
+                    if state.training and not state.control.has_left:
+                        # for a script that starts again
+                        state.control.completed = feed.source.capture()
                 self._commit()
         except BaseException as error:
             explain(error, "in the data", state)
@@ -119,8 +122,11 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.STARTED, state)
             if not state.control.has_left:
                 state.control.left.pop(OF_START, None)
-            if state.training:
-                self._recall_handlers()
+            # Those with a `state_dict` are saved with the run. After STARTED, at which some of them
+            # reset themselves, they load their saved states.
+            for each in [*self.engine.handlers.values()] if state.training else []:
+                if has_state(each):
+                    state.recall(each, lambda own=each: own)  # type: ignore[misc]
             attach_checks(state, self.moments, self.process)
             self._find_generators()
             feed.restore()  # after STARTED, whose handlers may draw random numbers
@@ -175,21 +181,6 @@ class Loop(Generic[Batch, Output]):
             explain(error, "before the first batch", self.state)
             raise
 
-    def _recall_handlers(self) -> None:
-        """Let handlers with a `state_dict` be saved with the run, and load their saved states.
-
-        This comes after STARTED, at which some of them reset themselves.
-        """
-        for each in list(self.engine.handlers.values()):
-            if has_state(each):
-                self.state.recall(each, partial(_itself, each))
-
-    def _complete(self) -> None:
-        """Announce the end, and store the generator states for a script that starts again."""
-        self.moments.announce(Events.COMPLETED, self.state)
-        if self.state.training and not self.state.control.has_left:
-            self.state.control.completed = self.feed.source.capture()
-
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
         state.epoch_length = feed.length()
@@ -212,7 +203,7 @@ class Loop(Generic[Batch, Output]):
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
             control.in_epoch, control.epoch_stopped = True, stopped
-        else:
+        elif feed.in_step.is_on:
             feed.in_step.agree_on_stop(state)
         self._commit()
 
@@ -275,7 +266,7 @@ class Loop(Generic[Batch, Output]):
     def _commit(self) -> bool:
         """Save if asked and if no window is open; return True if the run or epoch has to end."""
         state, control = self.state, self.state.control
-        if state.step_under_way.is_open:
+        if state.step_under_way.windows:
             if state.limit_reached is None:
                 self._postpone()
                 return False
@@ -373,10 +364,6 @@ class Loop(Generic[Batch, Output]):
 
 
 Result = TypeVar("Result")
-
-
-def _itself(handler: Result) -> Result:
-    return handler
 
 
 def _with_room(function: Callable[[], Result]) -> Result:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ Sums = dict[str, tuple[Number, Number]]
 Weight = Callable[[Any], Any] | float | None
 
 
+@dataclass(eq=False)
 class Means:
     """Adds up values by name, each with its weight; nothing is read from a device.
 
@@ -40,10 +42,10 @@ class Means:
     {'a': 2.0, 'b': 5.0}
     """
 
-    def __init__(self, decay: float = 1.0, *, skip_nan: bool = False) -> None:
-        self.decay = decay
-        self.skip_nan = skip_nan
-        self.sums: Sums = {}
+    decay: float = 1.0
+    _: KW_ONLY
+    skip_nan: bool = False
+    sums: Sums = field(default_factory=dict[str, tuple[Number, Number]], init=False)
 
     def add(self, name: str, value: Any, weight: Number) -> None:
         """Add one value."""

@@ -169,7 +169,7 @@ class Moment:
         while timed[0][0] <= count:
             _, order, entry = timed[0]
             heapreplace(timed, (entry.next(count), order, entry))
-            if not entry.waits(count):
+            if count >= entry.quiet:
                 calls.append((order, entry.call(count), entry.receiver))
         calls.sort(key=_order)
         self._set_due()
@@ -204,8 +204,8 @@ class Entry:
     """One receiver in one moment: its next due count, and the function to call then."""
 
     __slots__ = (
-        *("_clauses", "_ends", "_last", "_local", "_quiet", "_rehearsing"),
-        *("function", "receiver"),
+        *("_clauses", "_ends", "_last", "_local", "_rehearsing"),
+        *("function", "is_always", "quiet", "receiver"),
     )
 
     def __init__(
@@ -227,26 +227,19 @@ class Entry:
             self.function = watch(event, receiver, self.function)
         self._clauses = trigger.clauses_on(event)
         self._last = trigger.last
+        self.is_always: bool = not self._last and any(c.is_always for c in self._clauses)
+        """True if the function is called at each occurrence, with no condition to check."""
         self._ends = trigger.last and event is Events.COMPLETED
         self._rehearsing = rehearsing
-        self._quiet = 0
+        self.quiet: int = 0
         """Below this count, no call is possible, as the only clause has found."""
-
-    @property
-    def is_always(self) -> bool:
-        """True if the function is called at each occurrence, with no condition to check."""
-        return not self._last and any(clause.is_always for clause in self._clauses)
 
     def next(self, count: int) -> int:
         """The smallest count greater than `count` at which a call is possible."""
         if self._ends:
             return count + 1
-        low = max(count, self._quiet - 1)
+        low = max(count, self.quiet - 1)
         return min(clause.next(low) for clause in self._clauses)
-
-    def waits(self, count: int) -> bool:
-        """True if no call is possible at this count, although its conditions on counts hold."""
-        return count < self._quiet
 
     def call(self, count: int) -> Receiver:
         """The call for this count: the function, or `_ask`, which checks conditions first."""
@@ -283,7 +276,7 @@ class Entry:
     def _wait_for(self, count: int) -> bool:
         """Skip checks below this count, unless another clause may hold; return False."""
         if len(self._clauses) == 1 and not self._last:
-            self._quiet = count
+            self.quiet = count
         return False
 
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 38_430, 51_910, 30_300, 77_090
+CORE, LINES, CODE, TESTS = 36_420, 51_880, 30_270, 77_400
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 
@@ -34,7 +34,9 @@ texts = {
 }
 core = sum(text.count("\n") for name, text in texts.items() if not name.startswith(RINGS))
 lines, code = sum(text.count("\n") for text in texts.values()), sum(map(code_lines, texts.values()))
-tests = [path.read_text().count("\n") for path in ROOT.glob("tests/**/*.py")]
+# A script a library: they grow with the page that they fill, and not with the package.
+scripts = {*ROOT.glob("tests/crossings/crossing_*.py")}
+tests = [each.read_text().count("\n") for each in {*ROOT.glob("tests/**/*.py")} - scripts]
 print(
     f"engine and handlers: {lines:,} lines in {len(texts)} files, {code:,} of code; core {core:,}"
 )

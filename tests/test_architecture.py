@@ -24,7 +24,7 @@ ONE_FILE_KNOWS = {
     "plotly": ["handlers/tools/report/page.py"],
     "jinja2": ["handlers/tools/report/page.py"],
     "markupsafe": ["handlers/tools/report/page.py"],
-    "wandb": [],  # the files of handlers/loggers/trackers import theirs by name
+    "wandb": [],  # the files of handlers/bridges/trackers import theirs by name
     "mlflow": [],
     "swanlab": [],
     "trackio": [],
@@ -32,7 +32,7 @@ ONE_FILE_KNOWS = {
     "comet_ml": [],
     "aim": [],
     "fsspec": [],  # handlers/cluster/mirror/store.py imports it by name
-    "matplotlib": [],  # and handlers/loggers/images.py, handlers/search/lr_curve.py
+    "matplotlib": [],  # and handlers/loggers/images.py, handlers/tools/search/lr_curve.py
     "hydra": ["handlers/tools/configs/run_config.py"],
     "omegaconf": ["handlers/tools/configs/run_config.py"],
     "yaml": ["handlers/tools/configs/run_config.py"],
@@ -43,7 +43,7 @@ ONE_FILE_KNOWS = {
     "lightning_fabric": [],
     "lightning": [],  # as are its modules and callbacks, which bring it along
     "pytorch_lightning": [],
-    "tensorboardX": ["handlers/loggers/tensorboard.py"],
+    "tensorboardX": ["handlers/bridges/trackers/tensorboard.py"],
     "tqdm": ["handlers/progress_bar.py", "handlers/tools/prove/prove.py"],
     "psutil": ["handlers/measurements/system_use.py"],
     "pynvml": [],  # handlers/measurements/system_use.py imports it by name

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from .. import ranks
 from ..signals import Process
 from ..state import State
 from .checked import Checked
@@ -31,7 +32,8 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
     checks = [check_steps(run), check_windows(run), check_limit(run), check_modes(run)]
     if "torch" in sys.modules:
         refuse_autocast()
-        check_sharded(run)
+        if ranks.is_distributed():
+            check_sharded(run)
         check_known(run)
         check_stepped(run)
         checks += check_idle(run), check_gradients(run)

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 EARLY = 20
 """The number of iterations at a run's start in which gradients are checked."""
-EACH = 3
-"""The same number for the second epoch, the fourth, the eighth and so on: a loss may begin late."""
 MOST = 100
 """The most operations at the end of a loss that are looked at."""
 READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
@@ -45,35 +43,20 @@ Look = dict[int, tuple[Any, int]]
 
 
 def check_gradients(run: Checked) -> Check:
-    """End a run that changes gradients outside its updates; in some epochs' first iterations."""
-    state, check, last = run.state, GradientCheck(run), run.state.iteration + EARLY
-    waits = Events.EPOCH_STARTED, Events.BACKWARD_COMPLETED, Events.COMPLETED, *BETWEEN
+    """End a run that changes gradients outside its updates; in its first iterations."""
+    check, last = GradientCheck(run), run.state.iteration + EARLY
+    moment: Moment = Events.STARTED
     try:
-        while True:
-            check.look(True)
-            moment: Moment = Events.STARTED
-            while moment != AFTER_ITERATION or state.iteration < last:
-                moment = yield waits
-                if moment is Events.COMPLETED:
-                    return
-                if moment is Events.BACKWARD_COMPLETED:
-                    check.look_at_weights()
-                elif moment is Events.EPOCH_STARTED:
-                    last = max(last, _last(run))
-                else:
-                    check.settle()
-            check.look(False)
-            while state.iteration >= last:
-                yield (Events.EPOCH_STARTED,)
-                last = max(last, _last(run))
+        while moment != AFTER_ITERATION or run.state.iteration < last:
+            moment = yield Events.BACKWARD_COMPLETED, Events.COMPLETED, *BETWEEN
+            if moment is Events.COMPLETED:
+                return
+            if moment is Events.BACKWARD_COMPLETED:
+                check.look_at_weights()
+            else:
+                check.settle()
     finally:
-        check.look(False)
-
-
-def _last(run: Checked) -> int:
-    """The iteration until which an epoch that begins is looked at."""
-    is_looked_at = not run.state.epoch & (run.state.epoch - 1)
-    return run.state.iteration + EACH if is_looked_at else 0
+        check.close()
 
 
 class GradientCheck:
@@ -88,23 +71,21 @@ class GradientCheck:
         self._run, self._step = run, run.state.step_under_way
         self._inside: Update | None = None
         """The update that is working now; None between updates."""
-        self._seen: dict[Update, Look] = {}
+        self._seen: dict[Update, Look] = {each: _look(each) for each in run.updates.values()}
         """By update: its latest look; an update that is not attached appears at its first step."""
         self._points: dict[Update, list[int]] = {}
         """By update: the versions of its weights before a backward pass; empty after a step."""
         self._thread = get_ident()
         self._met: set[int] = set()
         """The updates that had a loss."""
-        self._looks = False
+        self._watches = False
+        self._step.check = self
 
-    def look(self, begins: bool) -> None:
-        """Begin or cease to look."""
-        self._step.check = self if begins else None
-        self._seen = {each: _look(each) for each in self._run.updates.values() if begins}
-        if begins and self._looks:
-            watch_steps(self._stepped)
-        elif not begins:
-            unwatch_steps(self._stepped)
+    def close(self) -> None:
+        """Look no more."""
+        self._step.check = None
+        self._seen.clear()
+        unwatch_steps(self._stepped)
 
     def enter(self, update: Update, loss: Any = None, *, is_mean: bool = False) -> None:
         """Refuse gradients of other code, before an update clears them, adds to them or steps.
@@ -115,15 +96,16 @@ class GradientCheck:
             self._met.add(id(update))
             _check_loss(update, loss, is_mean=is_mean)
             _refuse_scaled(self._run, loss)
-            if update.compiled is None and not self._looks:  # a hook would be compiled into it
-                self._looks = True
+            if update.compiled is None and not self._watches:  # a hook would be compiled into it
+                self._watches = True
                 watch_steps(self._stepped)
         if self._points.get(update, [0]):  # at each backward pass, until the first step
             self._points[update] = [each._version for each in updated(update.optimizer)]
         for each, look in self._seen.items():
             self._compare(each, look)
         if update not in self._step.windows:
-            self._refuse_shared(update)
+            if self._step.windows:
+                self._refuse_shared(update)
             self._seen.pop(update, None)  # its gradients are cleared, and must not live on here
         self._inside = update
 
@@ -205,7 +187,7 @@ class GradientCheck:
 
     def _refuse_shared(self, update: Update) -> None:
         """Refuse to clear gradients of another update's open window."""
-        own = {*map(id, updated(update.optimizer))} if self._step.windows else ()
+        own = {*map(id, updated(update.optimizer))}
         for other in self._step.windows:
             if any(id(each) in own and each.grad is not None for each in updated(other.optimizer)):
                 raise RuntimeError(

@@ -28,7 +28,7 @@ def check_modes(run: Checked) -> Check:
 
     def warn_of(left: list[Named], when: str, epoch: int) -> None:
         nonlocal has_warned
-        if left and not has_warned:
+        if not has_warned:
             has_warned = True
             logger.warning(
                 "%s in evaluation mode %s of epoch %d, by a .eval() that nothing undid; training "
@@ -50,11 +50,12 @@ def check_modes(run: Checked) -> Check:
         began = [(name, model) for name, model in models if model.training]
         flags = {id(model): [(m, m.training) for m in model.modules()] for _, model in began}
         moment = yield Events.EPOCH_COMPLETED, Events.COMPLETED, Events.CLOSED
-        if (moment is Events.EPOCH_COMPLETED or state.in_epoch) and state.error is None:
-            warn_of(_evaluating(began), "at the last batch", state.epoch)
+        is_end = moment is Events.EPOCH_COMPLETED or state.in_epoch
+        if is_end and state.error is None and (left := _evaluating(began)):
+            warn_of(left, "at the last batch", state.epoch)
         yield (Events.EPOCH_STARTED,)
-        left = _evaluating(began)
-        warn_of(left, "after the batches", state.epoch - 1)
+        if left := _evaluating(began):
+            warn_of(left, "after the batches", state.epoch - 1)
         for _, model in left:
             for module, training in flags[id(model)]:
                 module.training = training

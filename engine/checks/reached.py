@@ -139,8 +139,6 @@ def generators_of_run(
 
 def doubts_of_workers(data: Any) -> list[str]:
     """A sentence if workers copy generators, at any depth of the data set that they read."""
-    if not getattr(data, "num_workers", 0):
-        return []
     usual = [*map(id, global_generators())]
     readers = [getattr(data.dataset, "__getitem__", None), data.collate_fn]
     own = [n for n, e in reached(readers, is_kind_of_generator).items() if id(e) not in usual]

@@ -36,8 +36,6 @@ def refuse_wrappers(found: Iterable[Any]) -> None:
 
 def check_sharded(run: Checked) -> None:
     """Refuse sharded models whose gradients would not be the mean over all data."""
-    if not ranks.is_distributed():
-        return
     objects, updates = run.objects, [*run.updates.values(), *run.optimizers.values()]
     modules.reshard(modules.fully_sharded(objects.values()))  # after a forward pass alone
     found = [module for each in objects.values() for module in modules.modules_of(each)]

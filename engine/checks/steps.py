@@ -80,7 +80,7 @@ class _Steps:
         state, is_own = self.state, not self.optimizers or id(optimizer) in self.optimizers
         if is_own and under_way.get() is state and not self.has_come(READY):
             self.first = self.first or state.iteration
-            if state.iteration >= self.first + PATIENCE and not state.step_under_way.is_open:
+            if state.iteration >= self.first + PATIENCE and not state.step_under_way.windows:
                 self.refuse_unannounced()  # where it is made
 
     def refuse_unannounced(self) -> None:

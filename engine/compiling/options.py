@@ -19,8 +19,8 @@ MANY = 64
 """After so many graphs of a function torch no longer compiles it; its own default is 8."""
 
 
-def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
-    """The arguments for torch.compile; None if nothing is to be compiled.
+def options_of(compile: Any, whose: str) -> dict[str, Any]:
+    """The arguments for torch.compile, if something is to be compiled.
 
     Args:
         compile: As the script gave it.
@@ -33,8 +33,6 @@ def options_of(compile: Any, whose: str) -> dict[str, Any] | None:
     >>> options_of({"backend": "eager"}, "supervised")
     {'dynamic': False, 'backend': 'eager'}
     """
-    if compile is False:
-        return None
     if compile == "cuda-graphs":
         raise ValueError(
             f"{whose}(compile={compile!r}) is gone: write compile={{'mode': 'reduce-overhead'}}, "

@@ -2,7 +2,7 @@
 
 from .feed import Feed, is_read, source_of
 from .in_step import ForwardAlong, InStep
-from .sources import parts_by_epoch, shortest, tell_epoch
+from .sources import parts_by_epoch, shortest
 
 __all__ = [
     "Feed",
@@ -12,5 +12,4 @@ __all__ = [
     "parts_by_epoch",
     "shortest",
     "source_of",
-    "tell_epoch",
 ]

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Generic
@@ -23,6 +24,7 @@ PREPARED = {"DataLoaderAdapter", "_FabricDataLoader"}
 """The classes of loaders that accelerate and Lightning Fabric have prepared."""
 
 
+@dataclass(eq=False)
 class Feed(Generic[Batch]):
     """Gives the batches of each epoch, starting at the position in the state.
 
@@ -34,38 +36,24 @@ class Feed(Generic[Batch]):
     them, and reads by `begin_pass` and `reopen_pass`, which keep the position.
     """
 
-    def __init__(
-        self,
-        data: Iterable[Batch],
-        state: State[Batch, Any],
-        limit: int | None = None,
-        *,
-        repeats: bool = False,
-        in_step: InStep | None = None,
-    ) -> None:
-        """Store the data to read; the loop opens it.
-
-        Args:
-            data: The batches.
-            state: The state of the run, with the position in the data.
-            limit: The most batches of an epoch.
-            repeats: True if the next epoch reads on, False if it begins the data again.
-            in_step: Ends epochs on all ranks together.
-        """
-        self.data: Iterable[Batch] = data
-        self.state: State[Batch, Any] = state
-        self.limit: int | None = limit
-        self.repeats: bool = repeats
-        self.in_step: InStep = in_step or InStep()
-        self.named: dict[str, Any] = {}
-        """The random generators besides the global ones and the data's: the loop finds them."""
-        self.is_open: bool = False
-        """True while the loop reads epochs."""
-        self._cut = limit
-        """The most batches of this epoch: `limit`, or fewer where another rank has fewer."""
-        self._pass: Pass[Batch] | None = None
-        """The pass that this process reads; None before it has begun one or gone on with one."""
-        self._has_warned = False
+    data: Iterable[Batch]
+    state: State[Batch, Any]
+    """The state of the run, with the position in the data."""
+    limit: int | None = None
+    """The most batches of an epoch."""
+    repeats: bool = False
+    """True if the next epoch reads on, False if it begins the data again."""
+    in_step: InStep = field(default_factory=InStep)
+    """Ends epochs on all ranks together."""
+    named: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The random generators besides the global ones and the data's: the loop finds them."""
+    is_open: bool = field(default=False, init=False)
+    """True while the loop reads epochs."""
+    _cut: int | None = field(default=None, init=False)
+    """The most batches of this epoch: `limit`, or fewer where another rank has fewer."""
+    _pass: Pass[Batch] | None = field(default=None, init=False)
+    """The pass that this process reads; None before it has begun one or gone on with one."""
+    _has_warned: bool = field(default=False, init=False)
 
     @cached_property
     def source(self) -> Source[Batch]:
@@ -89,6 +77,7 @@ class Feed(Generic[Batch]):
     def length(self) -> int | None:
         """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
         state, source, position = self.state, self.source, self.position
+        self._cut = self.limit
         if self.repeats:
             length = self.limit
         else:
@@ -104,7 +93,8 @@ class Feed(Generic[Batch]):
             if source.fills_up and state.training:
                 return None  # ranks ask one another in each pass
         agreed = self.in_step.agree(self.data, length)
-        self._cut = self.limit if agreed in (None, length) else agreed
+        if agreed not in (None, length):
+            self._cut = agreed
         return agreed
 
     def undealt(self) -> int:
@@ -177,7 +167,7 @@ class Feed(Generic[Batch]):
         state, reading = self.state, self._pass
         assert reading is not None
         is_at_limit = state.iteration == state.max_iterations
-        if all_read:
+        if all_read and state.iteration <= reading.position.began:
             self._refuse_empty(reading.position)
         if all_read and not is_at_limit:
             if state.iteration_in_epoch != self._cut:
@@ -228,7 +218,8 @@ class Feed(Generic[Batch]):
         if not self._has_warned and self.source.is_sure:
             self._has_warned = True
             source = self.source
-            for doubt in source.doubts() + (of_workers(source.data) if source.skips else []):
+            has_copies = source.skips and bool(getattr(source.data, "num_workers", 0))
+            for doubt in source.doubts() + (of_workers(source.data) if has_copies else []):
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
     def close(self) -> None:
@@ -257,8 +248,8 @@ class Feed(Generic[Batch]):
             yield reading.batches
             if not self.repeats or self.source.is_once:
                 return  # other ranks may have batches: an empty pass is refused on all together
-            self._refuse_empty(reading.position)
-            if reading.position.began == self.state.iteration:
+            if self.state.iteration <= reading.position.began:
+                self._refuse_empty(reading.position)
                 return
             reading.complete()
             self.begin_pass()
@@ -266,8 +257,6 @@ class Feed(Generic[Batch]):
     def _refuse_empty(self, position: Position) -> None:
         """Refuse a pass without a batch, unless its data is an iterator that gave some before."""
         state = self.state
-        if state.iteration > position.began:
-            return
         if position.number > 1 and self.in_step.reads_once:
             return
         found = f"epoch {state.epoch}" if state.training else "the evaluation"

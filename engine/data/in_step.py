@@ -92,8 +92,6 @@ class InStep:
 
     def agree_on_stop(self, state: State[Any, Any]) -> None:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it."""
-        if not self.is_on:
-            return
         self.waits = True
         nobody = -ranks.world_size()
         own = nobody if state.stop_reason is None else -ranks.rank()

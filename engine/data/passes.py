@@ -28,12 +28,8 @@ class Pass(Generic[Batch]):
     batches: Iterator[Batch] = field(default_factory=lambda: iter(()))
     is_continued: bool = False
     """True if another process has read the beginning."""
-
-    @property
-    def position(self) -> Position:
-        """The position of the run, which is in this pass."""
-        assert self.state.control.position is not None
-        return self.state.control.position
+    position: Position = field(init=False)
+    """The position of the run, which is in this pass."""
 
     def begin(self, number: int | None = None) -> Self:
         """Begin a pass, the next one unless a number is given; return it.
@@ -48,7 +44,8 @@ class Pass(Generic[Batch]):
             source.tell(number)
         rng = source.capture()
         seed = seed_from(rng) if earlier is None else earlier.seed
-        position = state.control.position = Position(number, state.iteration, rng, seed)
+        position = Position(number, state.iteration, rng, seed)
+        self.position = state.control.position = position
         position.sizes, position.dealing = source.sizes(), source.order.dealing()
         position.parts = {name: deepcopy(each.state_dict()) for name, each in objects.items()}
         position.usual = None if earlier is None else earlier.usual
@@ -66,7 +63,9 @@ class Pass(Generic[Batch]):
         Raises:
             ValueError: The data, or the ranks, are others than a pass can go on with.
         """
-        source, state, position = self.source, self.state, self.position
+        source, state, position = self.source, self.state, self.state.control.position
+        assert position is not None
+        self.position = position
         if position.is_complete and state.control.in_epoch:
             return self
         position.is_complete = False  # the iterator of a script that has more data may give more

@@ -127,7 +127,10 @@ class Source(Generic[Batch]):
         restore_generators(rng, self.given, self.named)
 
     def tell(self, number: int) -> None:
-        """Tell parts of the data which pass begins, unless they were told and still know it."""
+        """Tell parts of the data which pass begins, unless they were told and still know it.
+
+        They are samplers and data sets with `set_epoch`, and count from 0.
+        """
         parts = parts_by_epoch(self.given)
         if parts and self.epoch_told != (number, [getattr(each, "epoch", None) for each in parts]):
             for part in parts:
@@ -203,12 +206,6 @@ def check_length(found: int, consumed: int) -> None:
             f"cannot carry on at batch {consumed + 1} of the epoch: the data ended before "
             "that. Pass the data that the run was left with"
         )
-
-
-def tell_epoch(data: object, number: int) -> None:
-    """Call `set_epoch` of samplers and data sets that shuffle by epoch; they count from 0."""
-    for part in parts_by_epoch(data):
-        part.set_epoch(number - 1)
 
 
 def parts_by_epoch(data: object) -> list[Any]:

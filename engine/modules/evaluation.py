@@ -51,7 +51,12 @@ def untouched(
     torch = sys.modules.get("torch")
     modules = all_modules(objects.values())
     flags = [module.training for module in modules]
-    _kept.append(_buffers(modules))
+    found: Any = None
+    if any(module._buffers for module in modules):
+        from .places import Buffers  # which needs torch
+
+        found = Buffers(modules, settings=True)
+    _kept.append(found)
     # An embedding with `max_norm` scales the rows that it looks up, also without gradients.
     put_back = [_copied(m.parameters()) for m in modules if getattr(m, "max_norm", None)]
     named = generators_in(objects) if generators is None else generators
@@ -83,15 +88,6 @@ def untouched(
             module.training = training
         if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
-
-
-def _buffers(modules: list[Any]) -> Any:
-    """Their buffers as they are, to be put back; None without modules, which needs no torch."""
-    if not modules:
-        return None
-    from .places import Buffers
-
-    return Buffers(modules, settings=True)
 
 
 def keep_shared() -> None:
@@ -136,8 +132,6 @@ def holding_saved(engine: Engine[Any, Any], checkpoint: Any) -> AbstractContextM
     Raises:
         ValueError: No handler of the engine reads checkpoints.
     """
-    if checkpoint is None:
-        return nullcontext()
     if not (keepers := _keepers(engine)):
         raise ValueError(
             f"checkpoint={str(checkpoint)!r}: needs a Checkpoint among the engine's handlers, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from copy import copy
+from dataclasses import dataclass, field
 from typing import Any, Generic, Self, TypeVar
 
 from .functions import identity
@@ -11,6 +12,7 @@ from .functions import identity
 Handler = TypeVar("Handler")
 
 
+@dataclass(eq=False)
 class Attached(Generic[Handler]):
     """The handlers of an engine, and the names of everything attached to it.
 
@@ -18,20 +20,17 @@ class Attached(Generic[Handler]):
     remember of a run is saved under it.
     """
 
-    def __init__(self) -> None:
-        self.handlers: dict[str, Handler] = {}
-        self.local: set[str] = set()
-        """The names of handlers that other ranks may lack."""
-        self._names: dict[int, str] = {}
-        """The names of handlers, by identity: a function asks for its own in each iteration."""
-        self._functions: dict[Hashable, tuple[object, str]] = {}
-        """Functions that may remember, and the names of their memories."""
-        self._taken: dict[str, bool] = {}
-        """All names, and whether it is that of a handler's method."""
-        self._numbers: dict[str, int] = {}
-        """The largest number that a name was given to make it unique."""
-        self._alike: dict[Hashable, Handler] = {}
-        """The last handler of a class that was attached with its settings."""
+    handlers: dict[str, Handler] = field(default_factory=dict[str, Handler])
+    local: set[str] = field(default_factory=set[str])
+    """The names of handlers that other ranks may lack."""
+    _names: dict[int, str] = field(default_factory=dict[int, str])
+    """The names of handlers, by identity: a function asks for its own in each iteration."""
+    _functions: dict[Hashable, tuple[object, str]] = field(default_factory=dict[Any, Any])
+    """Functions that may remember, and the names of their memories."""
+    _taken: dict[str, bool] = field(default_factory=dict[str, bool])
+    """All names, and whether it is that of a handler's method."""
+    _numbers: dict[str, int] = field(default_factory=dict[str, int])
+    """The largest number that a name was given to make it unique."""
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
@@ -46,7 +45,6 @@ class Attached(Generic[Handler]):
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
         self.handlers[name], self._names[id(handler)] = handler, name
-        self._alike[_kind(handler)] = handler
         if local:
             self.local.add(name)
 
@@ -60,9 +58,9 @@ class Attached(Generic[Handler]):
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""
-        own, other = _settings(handler), self._alike.get(_kind(handler))
-        is_alike = own and other is not None and _settings(other) == own  # now, too
-        return self.handler_name(other) if is_alike else None
+        own = _settings(handler)
+        found = ((n, e) for n, e in reversed(self.handlers.items()) if type(e) is type(handler))
+        return next((name for name, each in found if own and _settings(each) == own), None)
 
     def know(self, function: Callable[..., Any], name: str) -> None:
         """Give a function's memory this name; if attached again, it keeps its first name."""
@@ -92,11 +90,6 @@ class Attached(Generic[Handler]):
             unique = f"{name}.{number}"
         self._taken[unique] = of_a_handler
         return unique
-
-
-def _kind(handler: object) -> Hashable:
-    """A key that is equal for two handlers of one class with the same settings."""
-    return type(handler), frozenset(_settings(handler).items())
 
 
 def _settings(handler: object) -> dict[str, Any]:

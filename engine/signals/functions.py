@@ -94,12 +94,12 @@ def is_of_a_cell(function: Callable[..., Any]) -> bool:
 
 
 def is_defined_again(function: Callable[..., Any], earlier: Callable[..., Any]) -> bool:
-    """True if a cell of a notebook, which defined the earlier function, was run again.
+    """True if the cell that defined the earlier function was run again: see `is_of_a_cell`.
 
     The functions that a loop makes share their code, and each of them counts.
     """
     before = getattr(earlier, "__code__", None)
-    if before is None or not is_of_a_cell(function):
+    if before is None:
         return False
     code, name = function.__code__, function.__qualname__
     if code is before or name != getattr(earlier, "__qualname__", None):

@@ -159,7 +159,7 @@ def generators_of(data: object) -> list[Any]:
     if data is None:
         return []
     found: dict[int, Any] = {}
-    for loader in loaders_in(data):
+    for loader in [data] if _is_loader(data) else [data, *parts_inside(data, _is_loader)]:
         for place in places_in(loader, with_data=not getattr(loader, "num_workers", 0)):
             found |= {id(each): each for each in own_generators(place).values()}
     return list(found.values())
@@ -194,14 +194,8 @@ def gives_batches(kind: type) -> bool:
     return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
 
 
-def loaders_in(data: object) -> list[Any]:
-    """The data itself, and the loaders with a sampler that it wraps, alone or in short lists."""
-    if _is_loader(data):
-        return [data]
-    return [data, *parts_inside(data, _is_loader)]
-
-
 def _is_loader(thing: object) -> bool:
+    """True for a loader with a sampler."""
     return "batch_sampler" in getattr(thing, "__dict__", ())
 
 

@@ -74,7 +74,11 @@ class HandlerMemory:
                 refuse_graphs(found[name])
             except TypeError as error:
                 raise TypeError(f"what {name} remembers cannot be saved: {error}") from error
-        contents = {name: plain_entries(memory) for name, memory in self.saved.items()}
+        contents = {
+            name: {n: each for n, each in entries(memory).items() if not has_state(each)}
+            for name, memory in self.saved.items()
+            if not has_state(memory)
+        }
         refuse_shared(self.saved, contents, objects or {})
         return found
 
@@ -97,7 +101,8 @@ def dump_memory(memory: Any) -> Any:
         TypeError: The content does not suffice to make a new memory equal to this one.
     """
     own = {} if has_state(memory) else entries(memory)
-    if any(map(_is_state, (memory, *own.values()))):
+    # By what a State has: its file imports this one.
+    if any(hasattr(getattr(e, "memory", None), "unsaved") for e in (memory, *own.values())):
         raise TypeError(
             "it holds the State of a run, which holds all memories; handlers are handed the state "
             "with each call, so keep only what is needed of it"
@@ -159,13 +164,6 @@ def entries(memory: Any) -> dict[Any, Any]:
     )
 
 
-def plain_entries(memory: Any) -> dict[Any, Any]:
-    """The content of a memory, without the objects that load their own state."""
-    if has_state(memory):
-        return {}
-    return {name: each for name, each in entries(memory).items() if not has_state(each)}
-
-
 def object_types_in(memory: Any) -> dict[Any, type]:
     """By name: the types of the objects in a memory that load their own state in place."""
     if has_state(memory) or not (isinstance(memory, dict) or is_dataclass(memory)):
@@ -206,11 +204,6 @@ def _put(current: Any, saved: Any) -> Any:
         return saved
     current.load_state_dict(saved)
     return current
-
-
-def _is_state(value: Any) -> bool:
-    """True for the State of a run; this file cannot import its class, which imports this file."""
-    return hasattr(getattr(value, "memory", None), "unsaved")
 
 
 def _names(memory: Any) -> KeysView[str]:

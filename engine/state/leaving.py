@@ -61,7 +61,7 @@ def can_leave(state: State[Any, Any]) -> bool:
     Handlers after an iteration may read its batch and output, which then have to be plain values.
     """
     moments = state.control.moments
-    if moments is None or state.step_under_way.is_open:
+    if moments is None or state.step_under_way.windows:
         return False
     inside = [each for each in LEAVABLE if each in moments and moments[each].called is not None]
     if inside != [Events.ITERATION_COMPLETED]:

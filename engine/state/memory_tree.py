@@ -24,7 +24,8 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
     A tensor goes to its saved device if a module among the objects is there; else, for example on
     another machine, to a module's device of the same kind; else it stays on the CPU.
     """
-    own = {str(device): device for each in objects for device in _devices_of(each)}
+    modules: list[Any] = [o for o in objects if callable(getattr(o, "parameters", None))]
+    own = {str(each.device): each.device for module in modules for each in module.parameters()}
     kinds = {_kind(name): device for name, device in reversed(own.items())}
     chosen = {
         place: own.get(device) or kinds.get(_kind(device)) or "cpu"
@@ -75,7 +76,8 @@ def refuse_shared(
     inside = [each for name, content in contents.items() for each in walk(content, name)]
     _refuse_lost(inside)
     seen: dict[int, str] = {}
-    for place, value in (*memories.items(), *filter(_is_changeable, inside)):
+    changeable = [e for e in inside if isinstance(e[1], list | dict | set) or is_any_array(e[1])]
+    for place, value in (*memories.items(), *changeable):
         if (first := seen.setdefault(id(value), place)) is not place:
             raise TypeError(
                 f"{place} and {first} are one {type(value).__name__}, and after a resume they "
@@ -104,10 +106,6 @@ def _refuse_lost(inside: Iterable[Found]) -> None:
                 f"{place} has tensors as elements or keys, and a resume makes new tensors, which "
                 "equal none of these; remember them in a list"
             )
-
-
-def _is_changeable(found: Found) -> bool:
-    return isinstance(found[1], list | dict | set) or is_any_array(found[1])
 
 
 def _refuse_views(inside: Iterable[Found]) -> None:
@@ -205,12 +203,6 @@ def _dense(tensor: Any) -> Iterator[Any]:
 def _storages(tensor: Any) -> Iterator[int]:
     """The addresses of the storages that hold a tensor's numbers."""
     return filter(None, (int(each.untyped_storage().data_ptr()) for each in _dense(tensor)))
-
-
-def _devices_of(thing: Any) -> list[Any]:
-    """The devices of a module's parameters; for anything else, none."""
-    found: Any = thing.parameters() if callable(getattr(thing, "parameters", None)) else ()
-    return [each.device for each in found]
 
 
 def _kind(device: str) -> str:

@@ -273,22 +273,18 @@ class StepUnderWay:
     skipped_at: int = -1
     """The last iteration in which a step was skipped."""
     windows: dict[Update, Any] = field(default_factory=dict)
-    """The open accumulation windows, by `Update`; only the `Update` reads its window."""
+    """The open accumulation windows, by `Update`; only the `Update` reads its window. While there
+    are any, the gradients so far are only part of a step."""
     are_alike: dict[Any, bool] = field(default_factory=dict)
     """By optimizer: whether all ranks have the same gradients, if this was checked."""
     check: GradientCheck | None = None
-    """The check for code that changes gradients; None outside some epochs' first iterations."""
+    """The check for code that changes gradients; None after a run's first iterations."""
     seen_by: list[Any] | None = None
     """What sees gradients before a step, as the ranks last compared it."""
     shares_norms: bool = False
     """True if all of that tells when it changes gradients, on all ranks."""
     met: set[Update] = field(default_factory=set)
     """The updates that began in this run."""
-
-    @property
-    def is_open(self) -> bool:
-        """True if an accumulation window is open: the gradients so far are only part of a step."""
-        return bool(self.windows)
 
     def close(self, state: State[Any, Any]) -> None:
         """Perform the steps of the open windows, because no batch follows."""

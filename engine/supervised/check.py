@@ -98,16 +98,15 @@ def _home(kind: type) -> str:
 
 def check_compile(
     compile: Compile, model: Module, optimizer: Optimizer | Update | None, place: torch.device
-) -> dict[str, Any] | None:
-    """The arguments for torch.compile; None if nothing is to be compiled.
+) -> dict[str, Any]:
+    """The arguments for torch.compile.
 
     Raises:
         TypeError: `compile` is neither a bool nor a mapping.
         ValueError: It names what torch.compile does not know, or the model, the Update or the
             device that were given do not go with it.
     """
-    if (options := options_of(compile, "supervised")) is None:
-        return None
+    options = options_of(compile, "supervised")
     if options.get("mode") == "reduce-overhead" and place.type == "cpu":
         raise ValueError(
             f"supervised(compile={compile!r}) replays CUDA graphs, which needs a GPU, and the "

@@ -103,7 +103,7 @@ def supervised(
     is_sum = is_a_sum(loss_fn, weight)
     place = device.device if isinstance(device, Transfer) else device
     place = torch.device(place or next((each.device for each in model.parameters()), "cpu"))
-    options = check_compile(compile, model, optimizer, place)
+    options = None if compile is False else check_compile(compile, model, optimizer, place)
     if device is not None:
         model.to(place)
     if optimizer is None:
@@ -126,7 +126,8 @@ def supervised(
         )
     if update is not None and update.compiled is not None and options is not None:
         update.compiled.is_replayed |= replays(options)  # the forward pass is a part of its step
-    check_split(split, update)
+    if split is not None:
+        check_split(split, update)
     own = own_loss if loss_fn is None else loss_fn
     objects: dict[str, Any] = {"model": unwrap(model)}
     if update is not None:

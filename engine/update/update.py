@@ -117,7 +117,7 @@ class Update:
                 "those of a sharded model are on several ranks; use another optimizer, such as "
                 "AdamW, or DistributedDataParallel"
             )
-        options = options_of(compile, "Update")
+        options = None if compile is False else options_of(compile, "Update")
         self.compiled: CompiledStep | None = None
         if options is not None:
             several = isinstance(optimizer, Optimizers)

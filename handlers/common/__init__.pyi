@@ -4,12 +4,6 @@ from .comparison import check_metric as check_metric
 from .comparison import is_better as is_better
 from .comparison import is_last_look as is_last_look
 from .comparison import mode_of as mode_of
-from .digests import PLAIN as PLAIN
-from .digests import dense_parts as dense_parts
-from .digests import digest as digest
-from .digests import generator_digests as generator_digests
-from .digests import is_array as is_array
-from .digests import leaves as leaves
 from .media import KINDS as KINDS
 from .media import ConfusionMatrix as ConfusionMatrix
 from .media import Curve as Curve
@@ -25,6 +19,9 @@ from .media import on_host as on_host
 from .objects import free_name as free_name
 from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
+from .pixels import as_bytes as as_bytes
+from .pixels import png as png
+from .plain_values import flat_hparams as flat_hparams
 from .plain_values import plain as plain
 from .reporting import AT_EACH_ROW as AT_EACH_ROW
 from .reporting import last_iteration as last_iteration
@@ -44,4 +41,5 @@ from .table import readable_metrics as readable_metrics
 from .table import readable_size as readable_size
 from .table import show as show
 from .table import show_json as show_json
+from .versions import need as need
 from .versions import version_of as version_of

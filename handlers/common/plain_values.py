@@ -64,3 +64,21 @@ def _item(mapping: Mapping[Any, Any], key: Any) -> Any:
         return mapping[key]
     except Exception as error:
         return f"<{type(error).__name__}>"
+
+
+def flat_hparams(
+    hparams: Mapping[str, Any], prefix: str = ""
+) -> dict[str, bool | int | float | str]:
+    """Hyper-parameters with nested names joined by `/`; other values than plain ones become text.
+
+    >>> flat_hparams({"lr": 0.1, "model": {"width": 64, "norm": None}, "betas": (0.9, 0.99)})
+    {'lr': 0.1, 'model/width': 64, 'model/norm': 'None', 'betas': '(0.9, 0.99)'}
+    """
+    found: dict[str, bool | int | float | str] = {}
+    for key, value in hparams.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            found |= flat_hparams(value, f"{name}/")
+        else:
+            found[name] = value if isinstance(value, bool | int | float | str) else str(value)
+    return found

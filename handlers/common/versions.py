@@ -1,9 +1,10 @@
-"""The versions of installed packages."""
+"""Which packages are installed, and in which versions."""
 
 from __future__ import annotations
 
 import sys
 from importlib.metadata import PackageNotFoundError, metadata
+from importlib.util import find_spec
 
 
 def version_of(name: str) -> str | None:
@@ -22,3 +23,15 @@ def version_of(name: str) -> str | None:
     except (PackageNotFoundError, FileNotFoundError):  # of importlib_metadata, if it is damaged
         return None
     return found[0] if found else "unknown"
+
+
+def need(library: str, logger: str, extra: str) -> None:
+    """Raise if a library is not installed; import nothing.
+
+    Raises:
+        ModuleNotFoundError: The library is not installed.
+
+    >>> need("torch", "MyLogger", "mine")
+    """
+    if find_spec(library) is None:
+        raise ModuleNotFoundError(f'{logger} needs {library}: pip install "camshaft[{extra}]"')

@@ -142,7 +142,7 @@ class NonFiniteGuard:
 
     def keep_buffers(self, state: State[Any, Any]) -> None:
         """Copy buffers, such as running means, that a forward pass over bad data would spoil."""
-        if not self.late and not state.step_under_way.is_open and state.is_running:  # between steps
+        if not self.late and not state.step_under_way.windows and state.is_running:  # between steps
             state.recall(self, Verdict, saved=False).copy(state.engine.objects.values())
 
     def put_buffers_back(self, state: State[Any, Any]) -> None:

@@ -47,7 +47,7 @@ class RowFile(ABC):
             if self.path.lstat().st_nlink > 1:  # a hard link would be truncated too
                 with regular(self.path) as file:
                     replace(self.path, iter(lambda: file.read(2**20), b""))
-        else:
+        elif self.path.exists():
             move_aside(self.path, self.kind)
         self._epoch = 0
         self._open()
@@ -193,8 +193,6 @@ def replace(path: Path, pieces: Iterable[bytes]) -> None:
 
 def move_aside(path: Path, kind: str) -> None:
     """Make place for a new file: rename another run's to `<path>.1`, or the next free number."""
-    if not path.exists():
-        return
     if not path.stat().st_size:
         path.unlink()
         return

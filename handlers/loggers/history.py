@@ -9,9 +9,8 @@ from typing import Any, ClassVar, overload
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.state import Entry
-from ..common import AT_EACH_ROW
+from ..common import AT_EACH_ROW, need
 from ..validate import ValidationEvents
-from .logger import need
 from .rows import Bookmark
 
 logger: logging.Logger = logging.getLogger("camshaft")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from torch import Tensor
@@ -24,24 +23,25 @@ if TYPE_CHECKING:
 ALL: tuple[type[Medium], ...] = tuple(KINDS.values())
 
 
+@dataclass(eq=False)
 class OpenLog:
     """A run's open log."""
 
-    def __init__(self) -> None:
-        self.delivery: Direct | Background | None = None
-        """None before the log is opened and after it is closed."""
-        self.is_first = False
-        """True for the first logger of an engine, which warns for all."""
-        self.shown: tuple[type[Medium], ...] = ()
-        """The media types that at least one logger of the engine shows."""
-        self.warned: set[str] = set[str]()
-        """The metrics that no logger shows and that were already warned about."""
+    delivery: Direct | Background | None = None
+    """None before the log is opened and after it is closed."""
+    is_first: bool = False
+    """True for the first logger of an engine, which warns for all."""
+    shown: tuple[type[Medium], ...] = ()
+    """The media types that at least one logger of the engine shows."""
+    warned: set[str] = field(default_factory=set[str])
+    """The metrics that no logger shows and that were already warned about."""
 
 
 class LogsRows(ABC):
-    """The wiring of all loggers: rows are written by the trigger, and saved with the run.
+    """The base of all loggers: a subclass opens a writer, which then gets the rows of the run.
 
-    All rows are in the log, or in the checkpoint, before a checkpoint counts on them.
+    Rows are written by the trigger, and saved with the run: all are in the log, or in the
+    checkpoint, before a checkpoint counts on them.
     """
 
     rank: ClassVar[int] = 0
@@ -196,33 +196,3 @@ class Logger(LogsRows):
     def writer(self, start: Start) -> Writer:
         """Open the tracker."""
         return self.open(start)
-
-
-def need(library: str, logger: str, extra: str) -> None:
-    """Raise if a library is not installed; import nothing.
-
-    Raises:
-        ModuleNotFoundError: The library is not installed.
-
-    >>> need("torch", "MyLogger", "mine")
-    """
-    if find_spec(library) is None:
-        raise ModuleNotFoundError(f'{logger} needs {library}: pip install "camshaft[{extra}]"')
-
-
-def flat_hparams(
-    hparams: Mapping[str, Any], prefix: str = ""
-) -> dict[str, bool | int | float | str]:
-    """Hyper-parameters with nested names joined by `/`; other values than plain ones become text.
-
-    >>> flat_hparams({"lr": 0.1, "model": {"width": 64, "norm": None}, "betas": (0.9, 0.99)})
-    {'lr': 0.1, 'model/width': 64, 'model/norm': 'None', 'betas': '(0.9, 0.99)'}
-    """
-    found: dict[str, bool | int | float | str] = {}
-    for key, value in hparams.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping):
-            found |= flat_hparams(value, f"{name}/")
-        else:
-            found[name] = value if isinstance(value, bool | int | float | str) else str(value)
-    return found

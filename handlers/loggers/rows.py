@@ -68,7 +68,7 @@ class Writer(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class WriterOf:
-    """A writer of functions, for what needs no sync: it has a row when `write` is over, or soon."""
+    """A writer made of two functions, for what needs no sync: it has a row soon after `write`."""
 
     write: Callable[[Row], None]
     close: Callable[[], None]

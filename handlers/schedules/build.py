@@ -110,9 +110,7 @@ def check_whose(scheduler: LRScheduler, engine: Engine[Any, Any]) -> None:
 
 
 def check_total(total: object, given: object) -> None:
-    """Check the steps of the run that a script says; None if it says nothing."""
-    if total is None:
-        return
+    """Check the steps of the run that a script says."""
     if type(total) is not int or total < 1:
         raise ValueError(
             f"horizon={total!r}: needs the optimizer steps of the whole run, a whole number from 1"

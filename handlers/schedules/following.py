@@ -142,13 +142,6 @@ class Following:
                 is_shorter = (length_in_steps(scheduler) or 0) <= horizon.steps
                 self.assumed = horizon if is_shorter else None
 
-    def horizon_by_now(self, state: State[Any, Any]) -> Horizon | None:
-        """The length of a run of which it was not known, after its first epoch."""
-        if self.unknown is None or state.max_epochs is None:
-            return None
-        total = (self.rates.count(state) or state.iteration) * state.max_epochs
-        return replace(self.unknown, epoch_length=state.iteration, total=total)
-
     def check(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
         """Refuse steps that the handler did not make, and more steps than there are iterations.
 

@@ -55,7 +55,8 @@ class Horizon:
         if self.total is not None:
             return self.total
         limits = (self.max_iterations, self._batches_of_epochs())
-        counts = [self._steps_in(batches) for batches in limits if batches is not None]
+        _, batches, steps = self.begun
+        counts = [steps + self._steps_to_come(e - batches) for e in limits if e is not None]
         counts += [] if self.max_steps is None else [self.max_steps]
         if self.max_epochs is not None and self.epoch_length is None and self.max_steps is None:
             raise self._unknown("the steps of the run")
@@ -117,10 +118,6 @@ class Horizon:
             return None
         epochs, batches, _ = self.begun
         return batches + (self.max_epochs - epochs) * self.epoch_length
-
-    def _steps_in(self, batches: int) -> int:
-        """The steps of the first `batches` batches of the run."""
-        return self.begun[2] + self._steps_to_come(batches - self.begun[1])
 
     def _steps_to_come(self, batches: int) -> int:
         """The steps of `batches` batches, where each epoch closes its last window."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
-from dataclasses import KW_ONLY, asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, replace
 from dataclasses import field as field_of
 from itertools import count
 from typing import Any
@@ -113,7 +113,8 @@ class LRSchedule:
         vars(self).update(written_metric=metric, name=name, object=_object(name), _ready=ready)
         if self._ready is not None:
             check_scheduler(self._ready, self.metric, self.field)
-        check_total(self.horizon, self.scheduler)
+        if self.horizon is not None:
+            check_total(self.horizon, self.scheduler)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Step by the trigger; save the scheduler with the run.
@@ -160,7 +161,8 @@ class LRSchedule:
             if state.iteration > 0:
                 self._correct(state, horizon)
         beside = self._beside(state, scheduler.optimizer)
-        refuse_beside({each.object: each._of(state) for each in beside})
+        if len(beside) > 1:
+            refuse_beside({each.object: each._of(state) for each in beside})
         following = state.recall(self, Following, saved=False)
         first, *others = (each for each in beside if each.field == self.field)
         if self is first:
@@ -168,7 +170,8 @@ class LRSchedule:
             following.rates = Rates(state, self._clock(state, scheduler.optimizer), names)
         else:
             following.rates = state.recall(first, Following, saved=False).rates
-        if state.iteration == 0 and not self._warn_of_clock(scheduler, horizon):
+        is_fitted = isinstance(scheduler, Scheduled)  # pieces last as long as the run, or as given
+        if state.iteration == 0 and not is_fitted and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
 
     def follow(self, state: State[Any, Any]) -> None:
@@ -212,7 +215,9 @@ class LRSchedule:
         if state.epoch == 1:
             following = state.recall(self, Following, saved=False)
             following.compare(state, scheduler, self.object)
-            if (found := following.horizon_by_now(state)) is not None:
+            if following.unknown is not None and state.max_epochs is not None:  # now it is known
+                total = (following.rates.count(state) or state.iteration) * state.max_epochs
+                found = replace(following.unknown, epoch_length=state.iteration, total=total)
                 self._warn_of_clock(scheduler, found)
 
     def _refuse_taken(self, engine: Engine[Any, Any]) -> None:

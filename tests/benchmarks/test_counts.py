@@ -31,7 +31,7 @@ SUPERVISED_CALLS = 17
 Three of them announce its events: gradients can be discarded before anybody relies on them. Five
 are torch's engine and what leads to it and to the step: fewer layers than the public calls.
 """
-README_MODULES = 163
+README_MODULES = 156
 """Modules of Camshaft that the imports of the README's script load: each takes CPU at the start."""
 FIRING = 2
 """Calls by which a moment finds whom to call, however many there are."""
@@ -295,6 +295,7 @@ def test_the_handlers_of_the_readme_import_few_files_and_none_that_only_a_run_ne
     block = readme.partition("```python\n")[2].partition("torch.manual_seed")[0]
     script = f"{block}\nimport sys\nprint(*(n for n in sys.modules if n.startswith('camshaft')))"
     loaded = processes.run(script, fresh=True).stdout.split()
-    assert "camshaft.handlers.loggers.tensorboard" in loaded
-    assert not [name for name in loaded if "trackers" in name or name.endswith(".delivery")]
+    trackers = "camshaft.handlers.bridges.trackers"
+    assert [name for name in loaded if trackers in name] == [trackers, f"{trackers}.tensorboard"]
+    assert not [name for name in loaded if name.endswith(".delivery")]
     assert len(loaded) <= README_MODULES

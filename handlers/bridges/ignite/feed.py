@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ignite.engine import Events
 
 from ....engine import State
-from ....engine.data import Feed, parts_by_epoch, tell_epoch
+from ....engine.data import Feed, parts_by_epoch
 
 if TYPE_CHECKING:
     from .run import Run
@@ -68,7 +68,7 @@ class IgniteFeed(Feed[Any]):
         super().restore(is_over=is_over)
         if self.position is not None and self.position.number:
             # The script itself sets a number that comes after this one.
-            tell_epoch(self.data, self.position.number)
+            self.source.tell(self.position.number)
 
     def restart(self) -> None:
         """Restart the data of ignite's state, which a handler may have replaced."""

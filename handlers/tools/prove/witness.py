@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from ....engine import State
 from ....engine.state import capture_generators, own_generators
-from ...common import PLAIN, digest, generator_digests, is_array, leaves
+from .digests import PLAIN, digest, generator_digests, is_array, leaves
 
 MOST = 3000
 """The most values around a run that are examined."""

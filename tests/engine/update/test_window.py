@@ -50,7 +50,7 @@ def test_a_step_is_the_mean_over_what_its_window_held(losses, accumulate, weight
     ]
     assert gradients == pytest.approx(expected, rel=1e-12)
     assert state.step == len(expected)
-    assert not state.step_under_way.is_open
+    assert not state.step_under_way.windows
 
 
 def test_a_window_keeps_the_scale_that_it_began_with():

@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from camshaft import Engine, EventEnum, Events, Stage, supervised
 from camshaft.handlers import LRSchedule, Validate
+from camshaft.handlers.common import flat_hparams, need
 from camshaft.handlers.loggers import (
     CSV,
     Histogram,
@@ -23,7 +24,6 @@ from camshaft.handlers.loggers import (
     TensorBoard,
     Text,
 )
-from camshaft.handlers.loggers.logger import flat_hparams, need
 from camshaft.handlers.schedules import cosine, warmup
 
 from .runs import EACH, fail_and_resume

@@ -13,10 +13,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
 from ....engine import EventEnum, Trigger
-from ...common import AT_EACH_ROW, Image, Medium, Text
-from ..images import png
-from ..logger import LogsRows, flat_hparams, need
-from ..rows import Row, Start, WriterOf
+from ...common import AT_EACH_ROW, Image, Medium, Text, flat_hparams, need, png
+from ...loggers import LogsRows, Row, Start, WriterOf
 from .tracker import form_of, numbers_of
 
 TAG = "camshaft.run"

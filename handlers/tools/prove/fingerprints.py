@@ -14,11 +14,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.modules import is_copy, is_spread, plain_names, weights_of
-from ..common import PLAIN, dense_parts, digest, generator_digests, leaves
-from .json_lines import JSONFile
-from .rows import Start
+from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
+from ....engine.modules import is_copy, is_spread, plain_names, weights_of
+from ...loggers import JSONFile, Start
+from .digests import PLAIN, dense_parts, digest, generator_digests, leaves
 
 Prints = dict[str, Any]
 

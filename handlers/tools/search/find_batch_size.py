@@ -14,8 +14,8 @@ from torch.nn import Module, SyncBatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
-from ...engine import Engine, ranks
-from ...engine.update import Update
+from ....engine import Engine, ranks
+from ....engine.update import Update
 from .trial import Undo, as_before, trial_engine
 
 Make = Callable[[int], Any]

@@ -13,9 +13,9 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ...engine import Engine, Events, State, ranks
-from ...engine.state import as_float
-from ..common import given, write
+from ....engine import Engine, Events, State, ranks
+from ....engine.state import as_float
+from ...common import given, write
 from .lr_curve import LRCurve, smoothed
 from .trial import as_before, trial_engine
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...engine.state import capture_generators
+from ....engine.state import capture_generators
 
 PLAIN = (bool, int, float, str, bytes, type(None))
 

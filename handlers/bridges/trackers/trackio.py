@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from ...common import Medium, Text
-from ..rows import Row, Start, WriterOf
+from ...loggers import Row, Start, WriterOf
 from .tracker import USUAL, Forms, LogsToTracker, formed
 
 FORMS: Forms = {**USUAL, Text: lambda client, text: client.Markdown(text.text)}

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from ...common import Histogram, Image, Medium, Text
 from ...files import LARGEST_TEXT, refuse_odd_directory, regular, replacing, safe_name
-from ..rows import Row, Start, WriterOf
+from ...loggers import Row, Start, WriterOf
 from .tracker import Forms, LogsToTracker, formed, numbers_of, pixels_of
 
 FORMS: Forms = {

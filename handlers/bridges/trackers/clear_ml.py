@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from ...common import Histogram, Image, Medium
-from ..rows import Row, Start, WriterOf
+from ...loggers import Row, Start, WriterOf
 from .tracker import LogsToTracker, numbers_of, pixels_of
 
 

@@ -17,6 +17,7 @@ from tensorboard.plugins.projector import projector_config_pb2
 from tensorboard.util.tensor_util import make_ndarray
 
 from camshaft import Engine, Events, supervised
+from camshaft.handlers.common import png
 from camshaft.handlers.loggers import (
     Embedding,
     Histogram,
@@ -27,7 +28,6 @@ from camshaft.handlers.loggers import (
     Text,
     figure,
 )
-from camshaft.handlers.loggers.images import png
 
 EACH = Events.ITERATION_COMPLETED
 

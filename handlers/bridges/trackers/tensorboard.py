@@ -17,10 +17,23 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from ...engine import EventEnum, Trigger
-from ...engine.modules import untouched
-from ..common import AT_EACH_ROW, Embedding, Histogram, Image, Medium, PRCurve, Text, grid
-from ..files import (
+from ....engine import EventEnum, Trigger
+from ....engine.modules import untouched
+from ...common import (
+    AT_EACH_ROW,
+    Embedding,
+    Histogram,
+    Image,
+    Medium,
+    PRCurve,
+    Text,
+    as_bytes,
+    flat_hparams,
+    grid,
+    need,
+    png,
+)
+from ...files import (
     LARGEST_TEXT,
     make_directory_inside,
     refuse_removed,
@@ -28,9 +41,7 @@ from ..files import (
     replacing,
     safe_name,
 )
-from .images import as_bytes, png
-from .logger import LogsRows, flat_hparams, need
-from .rows import Row, Start
+from ...loggers import LogsRows, Row, Start
 
 logger: logging.Logger = logging.getLogger("camshaft")
 CONFIG = "projector_config.pbtxt"

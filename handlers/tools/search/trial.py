@@ -14,11 +14,11 @@ from torch.nn import Module
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from ...engine import Engine, Events, Subscription
-from ...engine.checks import generators_of_run, script_functions
-from ...engine.modules import all_modules, optimizers_in, set_in_place, weights_of
-from ...engine.state import capture_generators, restore_generators
-from ...engine.update import Update
+from ....engine import Engine, Events, Subscription
+from ....engine.checks import generators_of_run, script_functions
+from ....engine.modules import all_modules, optimizers_in, set_in_place, weights_of
+from ....engine.state import capture_generators, restore_generators
+from ....engine.update import Update
 
 Undo = Callable[[], object]
 STEP = {Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY}

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 from ....engine import EventEnum, Trigger
-from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, plain
-from ..images import as_bytes
-from ..logger import LogsRows, need
-from ..rows import Row
+from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, as_bytes, need, plain
+from ...loggers import LogsRows, Row
 
 Form = TypeVar("Form")
 Forms = Mapping[type[Medium], Callable[[Any, Any], Any]]

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from ...common import Medium
-from ..rows import Row, Start, WriterOf
+from ...loggers import Row, Start, WriterOf
 from .tracker import USUAL, LogsToTracker, formed
 
 

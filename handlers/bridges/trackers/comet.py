@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from ...common import Image, Medium, Text
-from ..rows import Row, Start, WriterOf
+from ...loggers import Row, Start, WriterOf
 from .tracker import LogsToTracker, numbers_of, pixels_of
 
 
