@@ -14,11 +14,14 @@ PAGES = HERE.parents[1] / "docs" / "migrate"
 LIBRARIES = {  # the page, and what its first script imports
     "accelerate": "accelerate",
     "accelhydra": "accel_hydra",
+    "composer": "composer",
     "fabric": "lightning_fabric",
     "keras": "keras",
     "mini-trainer": "trainloop",
+    "monai": "monai",
     "pymarlin": "pymarlin",
     "pytorch-accelerated": "pytorch_accelerated",
+    "torchtnt": "torchtnt",
     "transformers": "transformers",
 }
 END = """

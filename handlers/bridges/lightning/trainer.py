@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -41,6 +42,11 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "validating": lambda state: stage_of(state) == "validation" and not state.training,
     "testing": lambda state: stage_of(state) == "test",
     "predicting": lambda state: stage_of(state) == "predict",
+    "state": lambda state: SimpleNamespace(
+        fn="fit" if training(state).training else lightning_stage(state),
+        stage="train" if state.training else lightning_stage(state),
+        status="running",
+    ),
     "should_stop": lambda state: training(state).stop_reason is not None,
     "global_rank": lambda state: ranks.rank(),
     "local_rank": lambda state: ranks.local_rank(),
@@ -48,7 +54,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "is_global_zero": lambda state: ranks.rank() == 0,
 }
 """By attribute name: how to get its value from the state of the current run."""
-OF_A_RUN = ("max_epochs", "num_training_batches", "train_dataloader")
+OF_A_RUN = ("max_epochs", "num_training_batches", "state", "train_dataloader")
 """Attributes that are unknown before the run begins."""
 
 
@@ -66,6 +72,11 @@ def training(state: State[Any, Any]) -> State[Any, Any]:
 def stage_of(state: State[Any, Any]) -> str:
     """Which step an evaluation calls, by its name: test, predict, or validation for all others."""
     return state.name if state.name in ("test", "predict") else "validation"
+
+
+def lightning_stage(state: State[Any, Any]) -> str:
+    """The same as Lightning's `RunningStage`, whose members equal these words."""
+    return stage_of(state).replace("validation", "validate")
 
 
 class TrainerView:

@@ -170,6 +170,35 @@ def test_what_a_module_reads_of_its_trainer():
     assert module.lines == [(n // 3, n, n % 3 == 2) for n in range(6)]
 
 
+def test_the_trainers_state_is_lightnings_and_what_takes_arguments_is_no_dropped_hook():
+    from lightning.pytorch.trainer.states import RunningStage, TrainerFn
+
+    class Staged(Small):
+        def training_step(self, batch, batch_idx):
+            self.stage, self.fn = self.trainer.state.stage, self.trainer.state.fn
+            return self.loss(batch)
+
+        def validation_step(self, batch, batch_idx):
+            stages = {RunningStage.VALIDATING: "val", RunningStage.TESTING: "test"}
+            self.found = stages[self.trainer.state.stage], self.trainer.state.fn
+
+        test_step = validation_step
+
+        def on_train_epoch_end(self):
+            self.on_epoch_end([1, 2])
+
+        def on_epoch_end(self, outputs):
+            self.outputs = outputs
+
+    module = Staged()
+    engine = from_lightning(module).add(Validate(BATCHES))
+    engine.run(BATCHES, max_epochs=1)
+    assert (module.stage, module.fn) == (RunningStage.TRAINING, TrainerFn.FITTING)
+    assert (module.found, module.outputs) == (("val", "fit"), [1, 2])
+    engine.evaluate(BATCHES, name="test")
+    assert module.found == ("test", "test")
+
+
 def test_what_the_trainer_would_know_before_the_run_is_given_or_an_error():
     class OneCycle(Small):
         def configure_optimizers(self):
