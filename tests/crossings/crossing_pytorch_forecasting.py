@@ -46,7 +46,7 @@ def test_as_it_is(folder):
     note="And `on_load_checkpoint` likewise: what they keep is made by the script again.",
 )
 def test_without_its_hooks_of_checkpoints(folder):
-    """A TemporalFusionTransformer through the Lightning bridge, without its hooks of checkpoints."""
+    """A TemporalFusionTransformer through the Lightning bridge, without those two hooks."""
     from pytorch_forecasting import TemporalFusionTransformer
 
     class Forecaster(TemporalFusionTransformer):
