@@ -26,11 +26,11 @@ NEEDS = {
     "all": [
         *("pytest<9", "pytest-order", "pytest-timeout", "pytest-xdist", "filelock", "pandas"),
         *("scipy", "tqdm", "scikit-learn", "matplotlib", "tensorboardX", "tensorboard", "nltk"),
-        *("scikit-image", "requests", "setuptools", "mlflow-skinny"),
+        *("scikit-image", "requests", "setuptools"),
     ],
     "ignite": [
         *("dill", "pynvml<12", "pycocotools", "joblib", "clearml", "fairlearn", "ranx"),
-        *("neptune", "polyaxon"),
+        *("mlflow-skinny", "neptune", "polyaxon"),
     ],
     "monai": ["parameterized", "nibabel", "einops", "psutil"],
 }
