@@ -351,7 +351,11 @@ def _is_kept(value: Any) -> bool:
         return is_by_user(value)
     if trains(type(value)) or extent_of(value) is not None:
         return True
-    return not isinstance(value, dict | type) and is_noted(value) and not hasattr(value, "__next__")
+    return (
+        not isinstance(value, dict | type)
+        and is_noted(value)
+        and not hasattr(type(value), "__next__")
+    )
 
 
 def is_noted(owner: Any) -> bool:
