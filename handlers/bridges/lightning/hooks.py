@@ -65,8 +65,6 @@ NOT_TAKEN = {
     },
 }
 """The hooks that a module may not override here, and what to do instead."""
-TOOK_NOTHING = {"on_epoch_start", "on_epoch_end", "on_batch_start", "on_batch_end"}
-"""Of the dropped ones: one that needs an argument is a method that the module calls itself."""
 
 
 class Hooks:
@@ -104,7 +102,8 @@ def overridden(module: Module) -> set[str]:
     }
     if not getattr(module, "automatic_optimization", True):
         found.discard("backward")  # manual_backward calls it
-    found -= {name for name in found & TOOK_NOTHING if _needs_more(getattr(module, name))}
+    own = {name for name in found & _DROPPED.keys() if name.startswith("on_")}  # these took nothing
+    found -= {name for name in own if inspect.getfullargspec(getattr(cls, name)).args[1:]}
     for name in sorted(found & NOT_TAKEN.keys()):
         raise ValueError(f"{cls.__name__}.{name} is not called by this engine: {NOT_TAKEN[name]}")
     return found
@@ -140,14 +139,6 @@ def called_by_forward(module: Any, step: Callable[..., Any]) -> Generator[None, 
         yield
     finally:
         vars(module).pop("forward", None)
-
-
-def _needs_more(method: Callable[..., Any]) -> bool:
-    try:
-        inspect.signature(method).bind()
-    except TypeError:
-        return True
-    return False
 
 
 def _is_base(cls: type) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -42,11 +41,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "validating": lambda state: stage_of(state) == "validation" and not state.training,
     "testing": lambda state: stage_of(state) == "test",
     "predicting": lambda state: stage_of(state) == "predict",
-    "state": lambda state: SimpleNamespace(
-        fn="fit" if training(state).training else lightning_stage(state),
-        stage="train" if state.training else lightning_stage(state),
-        status="running",
-    ),
+    "stage": lambda state: "train" if state.training else stage_of(state).replace("ion", "e"),
     "should_stop": lambda state: training(state).stop_reason is not None,
     "global_rank": lambda state: ranks.rank(),
     "local_rank": lambda state: ranks.local_rank(),
@@ -54,7 +49,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "is_global_zero": lambda state: ranks.rank() == 0,
 }
 """By attribute name: how to get its value from the state of the current run."""
-OF_A_RUN = ("max_epochs", "num_training_batches", "state", "train_dataloader")
+OF_A_RUN = ("max_epochs", "num_training_batches", "stage", "train_dataloader")
 """Attributes that are unknown before the run begins."""
 
 
@@ -74,11 +69,6 @@ def stage_of(state: State[Any, Any]) -> str:
     return state.name if state.name in ("test", "predict") else "validation"
 
 
-def lightning_stage(state: State[Any, Any]) -> str:
-    """The same as Lightning's `RunningStage`, whose members equal these words."""
-    return stage_of(state).replace("validation", "validate")
-
-
 class TrainerView:
     """Stands in for Lightning's Trainer, in a module and in callbacks.
 
@@ -88,20 +78,18 @@ class TrainerView:
 
     accumulate_grad_batches = 1
     barebones = fast_dev_run = sanity_checking = False
-    gradient_clip_val = gradient_clip_algorithm = None
-    logger = progress_bar_callback = None
+    gradient_clip_val = gradient_clip_algorithm = logger = progress_bar_callback = None
     loggers: Sequence[Any] = ()
     recall: Callable[[State[Any, Any]], Carried]
     """The data that the run keeps from batch to batch."""
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks
-        self.lightning_module: Any = hooks.module
-        self.model: Any = hooks.module
+        self.lightning_module = self.model = hooks.module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[SchedulerConfig] = []
-        self.precision_plugin = self.strategy = self
+        self.precision_plugin = self.strategy = self.state = self
         vars(self).update(given)
         if "logger" in given:
             self.loggers = [self.logger]

@@ -170,17 +170,17 @@ def test_what_a_module_reads_of_its_trainer():
     assert module.lines == [(n // 3, n, n % 3 == 2) for n in range(6)]
 
 
-def test_the_trainers_state_is_lightnings_and_what_takes_arguments_is_no_dropped_hook():
-    from lightning.pytorch.trainer.states import RunningStage, TrainerFn
+def test_the_trainers_stage_is_lightnings_and_what_takes_arguments_is_no_dropped_hook():
+    from lightning.pytorch.trainer.states import RunningStage
 
     class Staged(Small):
         def training_step(self, batch, batch_idx):
-            self.stage, self.fn = self.trainer.state.stage, self.trainer.state.fn
+            self.stage = self.trainer.state.stage
             return self.loss(batch)
 
         def validation_step(self, batch, batch_idx):
             stages = {RunningStage.VALIDATING: "val", RunningStage.TESTING: "test"}
-            self.found = stages[self.trainer.state.stage], self.trainer.state.fn
+            self.found = stages[self.trainer.state.stage]
 
         test_step = validation_step
 
@@ -193,10 +193,10 @@ def test_the_trainers_state_is_lightnings_and_what_takes_arguments_is_no_dropped
     module = Staged()
     engine = from_lightning(module).add(Validate(BATCHES))
     engine.run(BATCHES, max_epochs=1)
-    assert (module.stage, module.fn) == (RunningStage.TRAINING, TrainerFn.FITTING)
-    assert (module.found, module.outputs) == (("val", "fit"), [1, 2])
+    assert (module.stage, module.found) == (RunningStage.TRAINING, "val")
+    assert module.outputs == [1, 2]
     engine.evaluate(BATCHES, name="test")
-    assert module.found == ("test", "test")
+    assert module.found == "test"
 
 
 def test_what_the_trainer_would_know_before_the_run_is_given_or_an_error():
