@@ -19,11 +19,12 @@ INSTALL = $(BIN)/pip install --quiet --no-compile --constraint constraints.txt \
 HASHED = bin/pip install --quiet --no-compile --no-deps --no-build-isolation --require-hashes
 EDITABLE = $(INSTALL) --config-settings editable_mode=strict --editable
 
-# Where ignite's own tests and their environment go: 1.5 GB, outside of this repository.
+# Where the tests of ignite and MONAI and their environment go: 1.5 GB, outside of this repository.
 IGNITE_SUITE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/camshaft/ignite-suite
+MONAI_SUITE ?= $(IGNITE_SUITE)
 
 .PHONY: help demo test slow lint docs bench bench-here lowest lowest-installed newest dist locks ignite-suite \
-	crossings gpu gpu-wheels picture browser mutants soak clean
+	monai-suite crossings gpu gpu-wheels picture browser mutants soak clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' Makefile
@@ -98,7 +99,10 @@ gpu-wheels: .venv/dev-$(KEY)  ## fetch what make gpu needs besides torch, for a 
 	$(BIN)/python tests/gpu/wheels.py
 
 ignite-suite: | .venv/bin/pip  ## run pytorch-ignite's own tests on Camshaft's loop, in IGNITE_SUITE=folder
-	$(BIN)/python tests/ignite_suite/run.py '$(IGNITE_SUITE)'
+	$(BIN)/python tests/ignite_suite/run.py ignite '$(IGNITE_SUITE)'
+
+monai-suite: | .venv/bin/pip  ## run MONAI's own tests on ignite's loop and on Camshaft's, in MONAI_SUITE=folder
+	$(BIN)/python tests/ignite_suite/run.py monai '$(MONAI_SUITE)'
 
 picture: .venv/dev-$(KEY)  ## draw the engines that the docs show, and take their screenshots
 	$(INSTALL) nbconvert

@@ -351,7 +351,8 @@ def _is_kept(value: Any) -> bool:
         return is_by_user(value)
     if trains(type(value)) or extent_of(value) is not None:
         return True
-    return not isinstance(value, dict | type) and is_noted(value) and not hasattr(value, "__next__")
+    is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
+    return not isinstance(value, dict | type) and is_noted(value) and not is_iterator
 
 
 def is_noted(owner: Any) -> bool:

@@ -1,7 +1,7 @@
-"""A plugin of pytest: where ignite's tests and modules make engines, they make ours.
+"""A plugin of pytest: where tests, ignite's modules and MONAI's make engines, they make ours.
 
-Handlers and metrics keep ignite's own class, so that their `isinstance` checks hold our engine to
-it. ignite's DeterministicEngine stays as it is.
+Handlers and metrics of ignite keep its own class, so that their `isinstance` checks hold our engine
+to it. ignite's DeterministicEngine stays as it is. With CAMSHAFT_ENGINE=ignite nothing is swapped.
 """
 
 import importlib
@@ -31,7 +31,8 @@ for room in ("engine", "handlers", "metrics", "base", "distributed"):
 
 from camshaft.handlers.bridges.ignite import Engine  # noqa: E402
 
-ignite.engine.Engine = ignite.engine.engine.Engine = Engine  # a later import of tbptt finds it
+if os.environ["CAMSHAFT_ENGINE"] == "camshaft":  # later imports of tbptt and MONAI find it
+    ignite.engine.Engine = ignite.engine.engine.Engine = Engine
 
 
 class Digits(torch.utils.data.Dataset):
@@ -71,6 +72,8 @@ KINDS = dict(wanted())
 
 
 def kind_of(name):
+    if not name.startswith("tests/ignite/"):
+        return "MONAI"
     return KINDS.get(name) or KINDS.get(name.partition("[")[0])
 
 

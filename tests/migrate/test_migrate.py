@@ -14,13 +14,18 @@ PAGES = HERE.parents[1] / "docs" / "migrate"
 LIBRARIES = {  # the page, and what its first script imports
     "accelerate": "accelerate",
     "accelhydra": "accel_hydra",
+    "composer": "composer",
     "fabric": "lightning_fabric",
     "keras": "keras",
     "mini-trainer": "trainloop",
+    "monai": "monai",
     "pymarlin": "pymarlin",
     "pytorch-accelerated": "pytorch_accelerated",
+    "torchtnt": "torchtnt",
     "transformers": "transformers",
 }
+OTHER_WEIGHTS = {"composer", "keras"}
+"""The pages that do not claim the same weights."""
 END = """
 import hashlib
 weights = b"".join(each.detach().numpy().tobytes() for each in model.parameters())
@@ -53,7 +58,7 @@ def ended(processes, name, who, folder):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(LIBRARIES.keys() - {"keras"}))
+@pytest.mark.parametrize("name", sorted(LIBRARIES.keys() - OTHER_WEIGHTS))
 def test_both_scripts_of_a_page_end_with_the_same_weights(processes, name, tmp_path):
     installed(LIBRARIES[name])
     theirs, ours = (ended(processes, name, who, tmp_path) for who in ("theirs", "ours"))
@@ -80,10 +85,11 @@ def test_the_config_of_a_page_is_the_run_of_its_script(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(OTHER_WEIGHTS))
 @pytest.mark.parametrize("who", ["theirs", "ours"])
-def test_the_scripts_of_the_page_for_keras_run(processes, who, tmp_path):
-    installed("keras" if who == "theirs" else "camshaft")
-    assert ended(processes, "keras", who, tmp_path)
+def test_the_scripts_of_a_page_of_other_weights_run(processes, name, who, tmp_path):
+    installed(LIBRARIES[name] if who == "theirs" else "camshaft")
+    assert ended(processes, name, who, tmp_path)
 
 
 @pytest.mark.slow

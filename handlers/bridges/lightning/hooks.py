@@ -102,6 +102,8 @@ def overridden(module: Module) -> set[str]:
     }
     if not getattr(module, "automatic_optimization", True):
         found.discard("backward")  # manual_backward calls it
+    own = {name for name in found & _DROPPED.keys() if name.startswith("on_")}  # these took nothing
+    found -= {name for name in own if inspect.getfullargspec(getattr(cls, name)).args[1:]}
     for name in sorted(found & NOT_TAKEN.keys()):
         raise ValueError(f"{cls.__name__}.{name} is not called by this engine: {NOT_TAKEN[name]}")
     return found

@@ -41,6 +41,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "validating": lambda state: stage_of(state) == "validation" and not state.training,
     "testing": lambda state: stage_of(state) == "test",
     "predicting": lambda state: stage_of(state) == "predict",
+    "stage": lambda state: "train" if state.training else stage_of(state).replace("ion", "e"),
     "should_stop": lambda state: training(state).stop_reason is not None,
     "global_rank": lambda state: ranks.rank(),
     "local_rank": lambda state: ranks.local_rank(),
@@ -48,7 +49,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "is_global_zero": lambda state: ranks.rank() == 0,
 }
 """By attribute name: how to get its value from the state of the current run."""
-OF_A_RUN = ("max_epochs", "num_training_batches", "train_dataloader")
+OF_A_RUN = ("max_epochs", "num_training_batches", "stage", "train_dataloader")
 """Attributes that are unknown before the run begins."""
 
 
@@ -77,20 +78,18 @@ class TrainerView:
 
     accumulate_grad_batches = 1
     barebones = fast_dev_run = sanity_checking = False
-    gradient_clip_val = gradient_clip_algorithm = None
-    logger = progress_bar_callback = None
+    gradient_clip_val = gradient_clip_algorithm = logger = progress_bar_callback = None
     loggers: Sequence[Any] = ()
     recall: Callable[[State[Any, Any]], Carried]
     """The data that the run keeps from batch to batch."""
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks
-        self.lightning_module: Any = hooks.module
-        self.model: Any = hooks.module
+        self.lightning_module = self.model = hooks.module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[SchedulerConfig] = []
-        self.precision_plugin = self.strategy = self
+        self.precision_plugin = self.strategy = self.state = self
         vars(self).update(given)
         if "logger" in given:
             self.loggers = [self.logger]

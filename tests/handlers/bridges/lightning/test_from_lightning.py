@@ -170,6 +170,35 @@ def test_what_a_module_reads_of_its_trainer():
     assert module.lines == [(n // 3, n, n % 3 == 2) for n in range(6)]
 
 
+def test_the_trainers_stage_is_lightnings_and_what_takes_arguments_is_no_dropped_hook():
+    from lightning.pytorch.trainer.states import RunningStage
+
+    class Staged(Small):
+        def training_step(self, batch, batch_idx):
+            self.stage = self.trainer.state.stage
+            return self.loss(batch)
+
+        def validation_step(self, batch, batch_idx):
+            stages = {RunningStage.VALIDATING: "val", RunningStage.TESTING: "test"}
+            self.found = stages[self.trainer.state.stage]
+
+        test_step = validation_step
+
+        def on_train_epoch_end(self):
+            self.on_epoch_end([1, 2])
+
+        def on_epoch_end(self, outputs):
+            self.outputs = outputs
+
+    module = Staged()
+    engine = from_lightning(module).add(Validate(BATCHES))
+    engine.run(BATCHES, max_epochs=1)
+    assert (module.stage, module.found) == (RunningStage.TRAINING, "val")
+    assert module.outputs == [1, 2]
+    engine.evaluate(BATCHES, name="test")
+    assert module.found == "test"
+
+
 def test_what_the_trainer_would_know_before_the_run_is_given_or_an_error():
     class OneCycle(Small):
         def configure_optimizers(self):
