@@ -27,8 +27,10 @@ import signal
 import subprocess
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -220,11 +222,20 @@ def _run(script, folder, job):
     words = logging.Handler(logging.WARNING)
     words.emit = lambda record: write(word=record.getMessage())
     logging.getLogger("camshaft").addHandler(words)
+    warnings.showwarning = lambda message, *rest: _is_camshaft() and write(word=str(message))
     try:
         _record(script, folder, job, write)
     except Exception as error:
         traceback.print_exc()
         write(word=f"{type(error).__name__}: {error}")
+
+
+def _is_camshaft():
+    """Whether it is Camshaft that warns, at whatever line of a script."""
+    frame = sys._getframe(2)
+    while frame.f_globals["__name__"] == "warnings":
+        frame = frame.f_back
+    return frame.f_globals["__name__"].startswith("camshaft.")
 
 
 def _record(script, folder, job, write):
@@ -278,7 +289,9 @@ def digest(value):
 
 
 def _parts(value):
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "__tensor_flatten__") and not hasattr(value, "full_tensor"):
+        yield from _parts([getattr(value, name) for name in value.__tensor_flatten__()[0]])
+    elif isinstance(value, torch.Tensor):
         value = value.detach()
         value = value.full_tensor() if hasattr(value, "full_tensor") else value
         value = value.to_dense() if value.is_sparse else value
@@ -291,8 +304,12 @@ def _parts(value):
         yield f"{value.shape} {value.dtype}"
         yield value.tobytes()
     elif isinstance(value, Mapping):
-        for key, each in value.items():
-            yield repr(key) if isinstance(key, str | int | tuple) else type(key).__name__
+        # The order of keys is no state: a setting that the script gives again comes last.
+        named = lambda key: repr(key) if isinstance(key, str | int | tuple) else type(key).__name__  # noqa: E731
+        for name, each in sorted(
+            [(named(key), each) for key, each in value.items()], key=itemgetter(0)
+        ):
+            yield name
             yield from _parts(each)
     elif isinstance(value, list | tuple | np.ndarray):
         yield len(value)
@@ -325,6 +342,15 @@ def network(classes=4):
     return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, classes))
 
 
+def torchvision_without_cuda():
+    """Let PyPI's torchvision, which is built for CUDA, be imported beside a torch for CPUs."""
+    if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        torchvision_without_cuda.library = library
+
+
 def trained_on(data, **options):
     """A trial of data: a network that learns from its batches of pairs."""
     from camshaft import supervised
@@ -334,35 +360,54 @@ def trained_on(data, **options):
     return Trial(supervised(model, optimizer, nn.functional.cross_entropy), data, **options)
 
 
-def trained_by(make_optimizer, make_model=network, *handlers, after_step=None, **options):
+def trained_by(
+    make_optimizer, make_model=network, *handlers, schedule=None, beside=None, **options
+):
     """A trial of an optimizer: made from a model, it trains as a loop by hand does.
 
-    `after_step(optimizer)` is what the loop calls after each step, for a schedule or an average;
-    the same is done in the engine by `handlers`.
+    It may be a dict of optimizers. `schedule(optimizer)` makes a scheduler, which is stepped after
+    each step. `beside(model, optimizer)` makes objects by name, and a function that is called then.
     """
-    from camshaft import supervised
+    from camshaft import Events, supervised
+    from camshaft.handlers import LRSchedule
+
+    def made():
+        model = make_model()
+        optimizer = make_optimizer(model)
+        objects, after_step = beside(model, optimizer) if beside else ({}, None)
+        optimizers = optimizer if isinstance(optimizer, dict) else {"optimizer": optimizer}
+        return model, optimizer, optimizers, {"model": model, **optimizers, **objects}, after_step
 
     def loader():
         torch.manual_seed(0)
         return torch.utils.data.DataLoader(digits(), 4, shuffle=True)
 
     def by_hand():
-        model = make_model()
-        optimizer = make_optimizer(model)
+        model, optimizer, optimizers, objects, after_step = made()
+        scheduler = schedule and schedule(optimizer)
         data = loader()
-        if hasattr(optimizer, "train"):  # such as schedulefree's
-            optimizer.train()
+        for each in optimizers.values():
+            if hasattr(each, "train"):  # such as schedulefree's
+                each.train()
         for _ in range(3):
             for features, classes in data:
-                optimizer.zero_grad()
+                for each in optimizers.values():
+                    each.zero_grad()
                 nn.functional.cross_entropy(model(features), classes).backward()
-                optimizer.step()
+                for each in optimizers.values():
+                    each.step()
+                if scheduler:
+                    scheduler.step()
                 if after_step:
-                    after_step(optimizer)
-        return {"model": model, "optimizer": optimizer}
+                    after_step()
+        return objects
 
-    model = make_model()
-    optimizer = make_optimizer(model)
+    model, optimizer, _, objects, after_step = made()
     engine = supervised(model, optimizer, nn.functional.cross_entropy)
+    engine.objects.update(objects)
+    if schedule:
+        engine.add(LRSchedule(schedule))
+    if after_step:
+        engine.on(Events.STEP_COMPLETED)(lambda state: after_step())
     options.setdefault("by_hand", by_hand)
     return Trial(engine.add(*handlers), loader(), **options)

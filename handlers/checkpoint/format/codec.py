@@ -263,11 +263,11 @@ def _is_found(key: Any) -> bool:
 
 
 def _order(tensor: Tensor) -> list[int]:
-    """The order of the dimensions in memory; empty if it is the usual one."""
+    """The order of the dimensions in memory, also between gaps; empty if it is the usual one."""
     if str(tensor.layout) != "torch.strided" or tensor.is_contiguous():
         return []
     order = sorted(range(tensor.ndim), key=lambda place: -tensor.stride()[place])
-    return order if tensor.permute(order).is_contiguous() else []
+    return [] if order == sorted(order) or 0 in tensor.stride() else order
 
 
 def decode(encoded: Any, tensors: Mapping[str, Any]) -> Any:

@@ -441,6 +441,7 @@ def test_tensors_lie_in_memory_as_before_so_that_sums_are_the_same_to_the_last_b
         "pieces": torch.randn(3, 4, 5).permute(2, 0, 1),
         "array": np.asfortranarray(np.random.rand(5, 7)),
         "plain": torch.randn(3, 1).t(),
+        "part": torch.linalg.svd(torch.randn(38, 38)).Vh[:4],
     }
     content |= {"again": content["turned"]}
     again = put_back(content, dict)
@@ -450,6 +451,8 @@ def test_tensors_lie_in_memory_as_before_so_that_sums_are_the_same_to_the_last_b
     assert again["array"].strides == content["array"].strides
     other = torch.randn(33, 7)
     assert torch.equal(again["turned"] @ other, content["turned"] @ other)
+    # Without the gaps between its columns, which sums do not know of.
+    assert again["part"].stride() == (1, 4)
     again["again"][0, 0] = 5
     assert again["turned"][0, 0] == 5
 
