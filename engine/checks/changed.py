@@ -300,7 +300,8 @@ class Changes:
         if type(optimizer).__module__.partition(".")[0] != "torch":
             self._note_own(name, optimizer, OF_OPTIMIZERS)
         for n, group in enumerate(optimizer.param_groups):
-            for m, each in enumerate(group["params"]):
+            # A group of torchopt is a tuple, and no setting.
+            for m, each in enumerate(group["params"] if isinstance(group, dict) else ()):
                 if id(each) not in self._known:
                     self._notes.note(f"{name}.param_groups[{n}]['params'][{m}]", each)
 

@@ -278,16 +278,26 @@ def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:
     elif name in function.co_varnames[: function.co_argcount + function.co_kwonlyargcount]:
         reads |= {"LOAD_FAST"}
     words, before = list[str](), ""
-    for each in chain.from_iterable(map(dis.get_instructions, _codes(function))):
+    for what, argument in chain.from_iterable(map(_operations, _codes(function))):
         # An attribute of an argument may be that of the state.
         is_of_state = is_attribute and before == "LOAD_FAST" and hasattr(State, name)
-        if each.argval == name and each.opname in reads and not is_of_state:
+        if argument == name and what in reads and not is_of_state:
             words.append("USED")
-        elif each.opname not in HIDDEN:
-            words.append(f".{each.argval}" if each.opname in MEMBERS else each.opname)
-        if each.opname not in HIDDEN:
-            before = each.opname if each.argval != "self" else ""
+        else:
+            words.append(f".{argument}" if what in MEMBERS else what)
+        before = what if argument != "self" else ""
     return " ".join(words) + " "
+
+
+def _operations(function: CodeType) -> Iterator[tuple[str, Any]]:
+    """The operations of a function with their arguments, as Python 3.11 names them."""
+    for each in dis.get_instructions(function):
+        # Later ones have LOAD_FAST_BORROW, and LOAD_FAST_LOAD_FAST of two variables.
+        if fast := re.findall("(LOAD|STORE)_FAST", each.opname):
+            names = each.argval if isinstance(each.argval, tuple) else (each.argval,)
+            yield from ((f"{part}_FAST", name) for part, name in zip(fast, names, strict=False))
+        elif each.opname not in HIDDEN:
+            yield each.opname, each.argval
 
 
 @lru_cache(maxsize=1024)

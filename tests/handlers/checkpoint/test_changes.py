@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
+from camshaft.engine.checks.reached import is_only_filled
 from camshaft.handlers import Checkpoint, Freeze
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
@@ -382,6 +383,39 @@ def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_pa
 
     assert run(2) == (2, 2, [0.1, 0.05, 0.025])
     assert run(3) == (1, 1, [0.1, 0.05, 0.025, 0.0125])
+
+
+def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_over(tmp_path):
+    class Missing:  # as MONAI has in the place of a library that is not installed
+        def __getattr__(self, name):
+            raise RuntimeError("install it first")
+
+    class Functional:  # as the optimizers of torchopt
+        def __init__(self, tensors):
+            self.param_groups = [tuple(tensors)]
+
+        def step(self, loss):
+            (gradient,) = torch.autograd.grad(loss, self.param_groups[0])
+            with torch.no_grad():
+                self.param_groups[0][0].sub_(gradient)
+
+    model, absent = nn.Linear(2, 1, bias=False), Missing()
+    optimizer = Functional(model.parameters())
+
+    def step(state, batch):
+        if type(absent) is Missing:
+            optimizer.step(model(batch).mean())
+
+    engine = Engine(step, Checkpoint(tmp_path, resume=True), objects={"model": model})
+    assert engine.run([torch.ones(2, 2)] * 2, max_epochs=2).iteration == 4
+
+
+def test_a_variable_that_one_operation_reads_beside_another_is_read():
+    def step(rows, other):
+        rows.append(1)
+        return other, rows  # from Python 3.13 on, one operation
+
+    assert not is_only_filled("rows", [step])
 
 
 def test_a_run_that_is_carried_on_in_the_process_saves_what_its_first_part_has_changed(tmp_path):
