@@ -26,7 +26,7 @@ from camshaft.handlers.loggers import (
 )
 from camshaft.handlers.schedules import cosine, warmup
 
-from .runs import EACH, fail_and_resume
+from ..bridges.trackers.runs import EACH, fail_and_resume
 
 WHEN = Events.ITERATION_COMPLETED(every=3) | Events.EPOCH_COMPLETED | Events.COMPLETED
 DATA = range(10)

@@ -22,7 +22,7 @@ run.close()
 
 
 def test_a_resumed_run_is_the_same_run_with_each_row_once(processes, tmp_path):
-    processes.run(Path(__file__).parents[1] / "runs.py", "Aim", cwd=tmp_path)
+    processes.run(Path(__file__).with_name("runs.py"), "Aim", cwd=tmp_path)
     line = processes.run(READ, cwd=tmp_path).stdout.splitlines()[-1]
     hparams, experiment, values, media = json.loads(line)
     assert hparams == {"lr": 0.1, "model": {"width": 8}}

@@ -20,7 +20,7 @@ def offline(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_two_parts_of_a_run_are_sessions_with_one_tag_and_all_rows(processes, tmp_path, offline):
-    processes.run(Path(__file__).parents[1] / "runs.py", "ClearML", cwd=tmp_path)
+    processes.run(Path(__file__).with_name("runs.py"), "ClearML", cwd=tmp_path)
     tasks, found, media = [], {}, []
     for folder in sorted((tmp_path / "cache" / "offline").glob("offline-*/")):
         tasks.append(json.loads((folder / "task.json").read_text()))

@@ -9,7 +9,7 @@ import pytest
 from camshaft import Engine
 from camshaft.handlers.loggers import Comet
 
-from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
+from .runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
 

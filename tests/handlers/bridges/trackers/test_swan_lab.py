@@ -7,7 +7,7 @@ import pytest
 
 from camshaft.handlers.loggers import SwanLab
 
-from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
+from .runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 
 def is_there():

@@ -6,7 +6,7 @@ import torch
 from camshaft import Engine, EventEnum
 from camshaft.handlers.loggers import Image, Logger, Text
 
-from ..runs import EACH, fail_and_resume
+from .runs import EACH, fail_and_resume
 
 TRACKED: dict = {}
 

@@ -19,7 +19,7 @@ print(json.dumps([run.name, run.config, SQLiteStorage.get_logs("tests", run.name
 
 def test_a_resumed_run_is_the_same_run_with_no_row_missing(processes, tmp_path, monkeypatch):
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
-    processes.run(Path(__file__).parents[1] / "runs.py", "Trackio", cwd=tmp_path)
+    processes.run(Path(__file__).with_name("runs.py"), "Trackio", cwd=tmp_path)
     line = processes.run(READ, cwd=tmp_path).stdout.splitlines()[-1]
     name, config, rows = json.loads(line)
     assert len(name) == 32

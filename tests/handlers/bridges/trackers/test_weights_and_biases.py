@@ -7,7 +7,7 @@ import pytest
 
 from camshaft.handlers.loggers import WandB
 
-from ..runs import EACH, HPARAMS, engine_of, fail_and_resume
+from .runs import EACH, HPARAMS, engine_of, fail_and_resume
 
 wandb = pytest.importorskip("wandb", reason='needs pip install "camshaft[wandb]"')
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own making
