@@ -15,21 +15,19 @@ from ...engine.checks import Changes
 from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
 from .export import Export
 from .format import Keep, latest
-from .load import EvaluatesSaved, VerifyingReader, resume, settings_of, settings_of_steps
+from .load import EvaluatesSaved, VerifyingReader, note_settings, resume
 from .save import (
-    Buffers,
     CheckpointMemory,
     Depot,
     OnFailure,
     ReadBack,
     Recorder,
+    SavingHandler,
+    Snapshot,
     buffers_of_own,
-    check_arguments,
     refuse_second_resume,
     refuse_to_forget,
     refuse_unsaveable,
-    take_part,
-    take_run,
 )
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -47,7 +45,7 @@ FROZEN = (
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint(EvaluatesSaved):
+class Checkpoint(EvaluatesSaved, SavingHandler):
     """Save the run: everything in `engine.objects`, the state, and every handler's memory.
 
     A save happens at the next commit point, so it never holds half a step. A checkpoint is a
@@ -132,7 +130,7 @@ class Checkpoint(EvaluatesSaved):
             raise TypeError(LOCAL)
         if not frozen:
             raise TypeError(FROZEN)
-        check_arguments(self)
+        self.check_arguments()
         if self.start_over and self.resume:
             raise ValueError(
                 f"start_over=True and resume={self.resume!r} contradict each other: the first "
@@ -197,11 +195,7 @@ class Checkpoint(EvaluatesSaved):
 
     def _begin(self, state: State[Any, Any], depot: Depot) -> None:
         """Note the settings; resume a run, or start a new one."""
-        control = state.control
-        # No real run resumes a trial run; and epochs of another length are other epochs.
-        limit = {"max_batches": control.max_batches, "epoch_length": control.epoch_length}
-        steps = settings_of_steps(state.engine.handlers)
-        control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
+        note_settings(state)
         others = self._others(state)
         if self.resume:
             if self.load(state):
@@ -246,15 +240,12 @@ class Checkpoint(EvaluatesSaved):
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.depot.directory / n).exists()]
-        buffers: Buffers = {}
         if ranks.world_size() > 1:
-            buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
-        engine, layout, checked = state.engine, recorder.layout, recorder.read_back
-        objects, lent = engine.objects, engine.lent
+        buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
-            lambda: take_run(objects, take_part(state), layout, lent, buffers, checked),
+            lambda: Snapshot.of(state, buffers, recorder.layout, recorder.read_back),
             reasons,
             broken=memory.broken.copy(),
             exports=self._exports(state),

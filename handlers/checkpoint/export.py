@@ -15,15 +15,15 @@ from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
-from .directory import checkpoints, scratch
+from .directory import Directory, checkpoints
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
-from .save import Depot, OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
+from .save import Depot, OnFailure, Recorder, SavingHandler, Snapshot, stream_of, take
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
-class Export:
+class Export(SavingHandler):
     """Write the weights of one object, beside a `Checkpoint` or without one.
 
     Of a sharded model, rank 0 writes the same file: it asks the other ranks for their parts of one
@@ -70,7 +70,7 @@ class Export:
     on_failure: OnFailure = "raise"
 
     def __post_init__(self) -> None:
-        check_arguments(self, is_mirrored=False)
+        self.check_arguments(is_mirrored=False)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock before the run, ask by the trigger, and export when asked."""
@@ -200,7 +200,7 @@ def _pretrained(
     The files are written to a temporary place in `directory`, and then read into memory. `whole`
     are the weights of a sharded model.
     """
-    with scratch(directory) as place:
+    with Directory(directory).scratch() as place:
         model: Any = unwrap(module)
         if whole is None:
             model.save_pretrained(place)

@@ -12,9 +12,9 @@ from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
-from .catalogue import Verify, chosen, find
+from .catalogue import NAME, Verify, chosen, find, saved_at
 from .contents import stored_in
-from .saved import NAME, Saved, read_weights, saved_at
+from .saved import Saved, read_weights
 from .verify import verify_files
 
 Reader = Callable[[Path, str], Mapping[str, Any] | None]

@@ -6,6 +6,8 @@ Importing this file imports no torch, which takes longer than looking at a direc
 from __future__ import annotations
 
 import logging
+import os
+import re
 import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
@@ -14,17 +16,20 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from ....engine import ranks
+from ...files import budget, regular
 from ..format import (
+    LARGEST_COUNT,
     MANIFEST,
     Best,
     BrokenCheckpoint,
     Keep,
+    Manifest,
+    UnreadableError,
     UnreadCheckpoint,
     best,
-    keep_of,
     reading,
 )
-from .saved import NAME, Saved, names_in, saved_at
+from .saved import Saved
 from .verify import check_pieces, verify_files, verify_portion
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -32,8 +37,52 @@ logger: logging.Logger = logging.getLogger("camshaft")
 Result = TypeVar("Result")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+"""The names of checkpoints in a directory of them."""
 SHOWN = 20
 """The most broken checkpoints that a message names; a directory may hold thousands."""
+
+
+def saved_at(path: Path, name: str | None = None) -> Saved:
+    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(budget.LARGEST_MANIFEST + 1)
+        try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return Saved(path, manifest)
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of the checkpoints in a directory, in their order."""
+    found = os.listdir(directory) if directory.is_dir() else []
+    return sorted(filter(NAME.fullmatch, found))
+
+
+def next_number(found: Collection[Saved]) -> int:
+    """The number of the next checkpoint: one more than the largest of those `found`.
+
+    Raises:
+        UnreadableError: There is no larger number.
+    """
+    newest = max(found, key=lambda each: each.manifest.number, default=None)
+    if newest is None:
+        return 1
+    if newest.manifest.number >= LARGEST_COUNT:
+        raise UnreadableError(
+            f"the checkpoint {newest.path} has the number {newest.manifest.number}, after which "
+            "no save can be numbered, and no run has written it: move it out of the directory"
+        )
+    return newest.manifest.number + 1
 
 
 def scan(
@@ -108,7 +157,7 @@ class Checkpoints(list[Saved]):
     def _mode_of(self, metric: str) -> Literal["min", "max"]:
         for saved in reversed(self):
             with suppress(ValueError):  # claims of a later version
-                for claim in keep_of(saved.manifest.keep).bests:
+                for claim in Keep.of(saved.manifest.keep).bests:
                     if claim.metric == metric:
                         return claim.mode
         if any(metric in saved.manifest.metrics for saved in self):

@@ -81,6 +81,29 @@ class Keep:
 
     claims: frozenset[Latest | Best | Every]
 
+    @classmethod
+    def of(cls, text: str) -> Keep:
+        """The claims that a text says, such as a manifest's; only names and literals are allowed.
+
+        Raises:
+            ValueError: The text is anything else; the message says what it should be.
+
+        >>> Keep.of("latest(2) | best(1, 'val/loss')")
+        best(1, 'val/loss', mode='min') | latest(2)
+        """
+        try:
+            if len(text) > LONGEST:
+                raise ValueError(f"it has {len(text)} characters")
+            claims = _joined(ast.parse(text.strip(), mode="eval").body)
+            if len(claims) > budget.MOST_CLAIMS:
+                raise ValueError(f"it has {len(claims)} claims")
+            return reduce(or_, map(_claim, claims))
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+            raise ValueError(
+                f"keep={text[:80]!r} is made of something else than latest(...), best(...), "
+                f"every(...) and |, as in \"latest(2) | best(1, 'val/loss')\": {error}"
+            ) from error
+
     def __or__(self, other: Keep) -> Keep:
         return Keep(self.claims | other.claims)
 
@@ -173,29 +196,6 @@ def _written(claim: Latest | Best | Every) -> str:
 CLAIMS: dict[str, Callable[..., Keep]] = {"latest": latest, "best": best, "every": every}
 LONGEST = 10_000
 """Characters of a text of claims: Python's parser would take long over a longer one."""
-
-
-def keep_of(text: str) -> Keep:
-    """The claims that a text says, such as a manifest's; only names and literals are allowed.
-
-    Raises:
-        ValueError: The text is anything else; the message says what it should be.
-
-    >>> keep_of("latest(2) | best(1, 'val/loss')")
-    best(1, 'val/loss', mode='min') | latest(2)
-    """
-    try:
-        if len(text) > LONGEST:
-            raise ValueError(f"it has {len(text)} characters")
-        claims = _joined(ast.parse(text.strip(), mode="eval").body)
-        if len(claims) > budget.MOST_CLAIMS:
-            raise ValueError(f"it has {len(claims)} claims")
-        return reduce(or_, map(_claim, claims))
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(
-            f"keep={text[:80]!r} is made of something else than latest(...), best(...), every(...) "
-            f"and |, as in \"latest(2) | best(1, 'val/loss')\": {error}"
-        ) from error
 
 
 def _joined(node: ast.expr) -> list[ast.expr]:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -16,12 +16,9 @@ from ....engine import Engine, ranks
 from ....engine.modules import optimizers_in
 from ....engine.state import walk
 from ....engine.update import Update
-from ..directory import checkpoints, set_aside
-from ..format import Keep, keep_of
+from ..directory import Directory, checkpoints
+from ..format import Keep
 from ..load import has_groups
-
-if TYPE_CHECKING:
-    from .recorder import SavingHandler
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -29,44 +26,57 @@ OnFailure = Literal["raise", "warn"]
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None:
-    """Check where a handler writes, how, and what it keeps; `Mirror` copies no exports."""
-    directory, keep, retries = handler.directory, handler.keep, handler.retries
-    if not isinstance(directory, str | PathLike):
-        raise TypeError(
-            f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
-        )
-    if not isinstance(keep, Keep):
-        raise TypeError(
-            f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them combined "
-            "with |"
-        )
-    if not isinstance(retries, int) or isinstance(retries, bool):
-        raise TypeError(f"retries={retries!r}: needs a whole number")
-    if retries < 0:
-        raise ValueError(f"retries={retries}: needs a number that is not negative")
-    if handler.on_failure not in ("raise", "warn"):
-        raise ValueError(f"on_failure={handler.on_failure!r}: needs 'raise' or 'warn'")
-    if ADDRESS.match(str(directory)):
-        remedy = (
-            f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints there, "
-            "and fetches them to an empty disk"
-            if is_mirrored
-            else "copy the export there when the run is done: Mirror copies checkpoints alone"
-        )
-        raise ValueError(
-            f"directory={str(directory)!r}: needs a directory on a file system. A whole checkpoint "
-            "rests on fsync and on an atomic rename, which object stores do not have. Write to a "
-            f"local disk or a mounted file system, and {remedy}"
-        )
-    try:
-        keep_of(repr(keep))  # `camshaft inspect` reads it from a manifest
-    except ValueError as error:
-        raise ValueError(f"{error}; keep= is saved as this text, so use fewer claims") from error
-    if Path(directory).is_file():
-        raise NotADirectoryError(
-            f"directory={str(directory)!r} is a file; name a directory for checkpoints"
-        )
+class SavingHandler:
+    """A handler whose checkpoints a `Recorder` writes."""
+
+    directory: str | Path
+    keep: Keep
+    """The claims by which checkpoints stay."""
+    retries: int
+    """How often a write that failed is tried again."""
+    on_failure: OnFailure
+    """What to do when a save cannot be written."""
+
+    def check_arguments(self, *, is_mirrored: bool = True) -> None:
+        """Check where it writes, how, and what it keeps; `Mirror` copies no exports."""
+        directory, keep, retries = self.directory, self.keep, self.retries
+        if not isinstance(directory, str | PathLike):
+            raise TypeError(
+                f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
+            )
+        if not isinstance(keep, Keep):
+            raise TypeError(
+                f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
+                "combined with |"
+            )
+        if not isinstance(retries, int) or isinstance(retries, bool):
+            raise TypeError(f"retries={retries!r}: needs a whole number")
+        if retries < 0:
+            raise ValueError(f"retries={retries}: needs a number that is not negative")
+        if self.on_failure not in ("raise", "warn"):
+            raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
+        if ADDRESS.match(str(directory)):
+            remedy = (
+                f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints "
+                "there, and fetches them to an empty disk"
+                if is_mirrored
+                else "copy the export there when the run is done: Mirror copies checkpoints alone"
+            )
+            raise ValueError(
+                f"directory={str(directory)!r}: needs a directory on a file system. A whole "
+                "checkpoint rests on fsync and on an atomic rename, which object stores do not "
+                f"have. Write to a local disk or a mounted file system, and {remedy}"
+            )
+        try:
+            Keep.of(repr(keep))  # `camshaft inspect` reads it from a manifest
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; keep= is saved as this text, so use fewer claims"
+            ) from error
+        if Path(directory).is_file():
+            raise NotADirectoryError(
+                f"directory={str(directory)!r} is a file; name a directory for checkpoints"
+            )
 
 
 def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
@@ -135,5 +145,5 @@ def refuse_to_mix(directory: str | Path) -> None:
 def start_over(directory: str | Path) -> None:
     """Move the checkpoints of an earlier run out of the way of the new one."""
     with ranks.on_all_ranks("start over"):
-        if ranks.rank() == 0 and (place := set_aside(Path(directory))) is not None:
+        if ranks.rank() == 0 and (place := Directory(Path(directory)).set_aside()) is not None:
             logger.warning("starts over: the checkpoints of an earlier run are in %s", place)

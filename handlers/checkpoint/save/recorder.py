@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
 from ....engine import State, ranks
 from ...common import scalars
@@ -26,10 +26,10 @@ from ..format import (
     needing_memory,
 )
 from ..sharding import Layout
-from .begin import OnFailure
+from .begin import OnFailure, SavingHandler
 from .depot import Depot, Draft
 from .read_back import ReadBack
-from .snapshot import Snapshot, Staging, streamed
+from .snapshot import Snapshot, Staging
 from .team import Files, check_same_weights
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -41,30 +41,6 @@ Given = TypeVarTuple("Given")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
 NO_ONE = object()
-
-
-class SavingHandler(Protocol):
-    """What a recorder asks of the handler whose checkpoints it writes."""
-
-    @property
-    def directory(self) -> str | Path:
-        """Where to write."""
-        ...
-
-    @property
-    def keep(self) -> Keep:
-        """The claims by which checkpoints stay."""
-        ...
-
-    @property
-    def retries(self) -> int:
-        """How often a write that failed is tried again."""
-        ...
-
-    @property
-    def on_failure(self) -> OnFailure:
-        """What to do when a save cannot be written."""
-        ...
 
 
 @dataclass
@@ -205,7 +181,8 @@ class Recorder:
     def _copied(self, snapshot: Snapshot, manifest: Manifest) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""
         with needing_memory("copy the run"):
-            files = (streamed if self._staging is None else self._staging.copy)(snapshot)
+            staging = self._staging
+            files = snapshot.streamed() if staging is None else staging.copy(snapshot)
         manifest.refuse_large(files, self.depot.team.size)
         return files
 
@@ -243,10 +220,11 @@ class Save:
                 failure = error
         unwanted: list[Path] = []
         try:
-            everyone = draft.tell(written, failure)
-            if everyone is not None:  # else another rank commits
+            manifest = draft.tell(written, failure)
+            if manifest is not None:  # else another rank commits
                 wait_for(self.exports)
-                saved = depot.commit(draft, everyone, self.again)
+                saved = self.again(partial(draft.commit, manifest))
+                draft.committed(saved)
                 logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
                 unwanted = depot.hide_unclaimed(self.keep, self.broken)
         except BaseException:

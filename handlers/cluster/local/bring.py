@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -19,20 +19,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ....engine import ranks
-from ...checkpoint.directory import (
-    Checkpoints,
-    Saved,
-    Verify,
-    chosen,
-    commit,
-    drop,
-    has_checksums,
-    need_space,
-    note_latest,
-    scan,
-    set_aside,
-    unused_path,
-)
+from ...checkpoint.directory import Checkpoints, Directory, Saved, chosen
 from ...checkpoint.format import BrokenCheckpoint, Keep, Manifest
 from ...files import beside, named_again, remove_path, synchronise
 from .hosts import Hosts
@@ -117,7 +104,7 @@ class Disk:
         found, saved = set[str](), self.held.get(CheckpointId.of(manifest))
         for name, expected in manifest.files.items() if saved else ():
             with suppress(OSError, ValueError):
-                if has_checksums(saved.path / name, expected):  # type: ignore[union-attr]
+                if expected.fit(saved.path / name):  # type: ignore[union-attr]
                     found.add(name)
         return found
 
@@ -132,7 +119,7 @@ class Disk:
 
 def held_in(directory: Path) -> dict[CheckpointId, Saved]:
     """The checkpoints of which this host holds a part."""
-    return {CheckpointId.of(each.manifest): each for each in scan(directory)[0]}
+    return {CheckpointId.of(each.manifest): each for each in Checkpoints(directory)}
 
 
 class Search:
@@ -189,7 +176,7 @@ class Search:
 
 
 def bring_newest(
-    shared: Path, directory: Path, hosts: Hosts, keep: Keep, *, is_wanted: bool
+    shared: Directory, own: Directory, hosts: Hosts, keep: Keep, *, is_wanted: bool
 ) -> tuple[str, int]:
     """Put the newest checkpoint that is whole somewhere into the shared directory.
 
@@ -198,7 +185,7 @@ def bring_newest(
 
     Args:
         shared: The directory that all hosts share, which this run has locked.
-        directory: The local directory of this host, which this run has locked.
+        own: The local directory of this host, which this run has locked.
         hosts: The hosts.
         keep: The claims in the shared directory.
         is_wanted: False to bring none, since the run begins anew or from another checkpoint.
@@ -210,9 +197,12 @@ def bring_newest(
         ValueError: The hosts hold checkpoints of several runs, or none of one is whole, and the
             shared directory is empty.
     """
-    search = Search(directory, hosts)
+    directory, search = own.path, Search(own.path, hosts)
     disk = search.disk
-    newest = chosen(partial(_newest_good, shared)) if search.found else _newest(scan(shared)[0])
+    if search.found:
+        newest = chosen(partial(_newest_good, shared.path))
+    else:
+        newest = _newest(Checkpoints(shared.path))
     run = search.run(newest, directory, is_wanted=is_wanted)
     tried = [each for each in search.found if each.run == run]
     starts = max((each.start for each in [*tried, *([newest] if newest else [])]), default=0)
@@ -229,16 +219,16 @@ def bring_newest(
         if tried and newest is None:
             raise ValueError(
                 f"no checkpoint in {directory} is whole on the hosts of this start together, "
-                f"{shared} holds none, and a run does not silently start anew. Start it on the "
-                "hosts that it ran on; or, to start a new run, move these directories away"
+                f"{shared.path} holds none, and a run does not silently start anew. Start it on "
+                "the hosts that it ran on; or, to start a new run, move these directories away"
             )
     with ranks.on_all_ranks(f"empty {directory}"):
         if hosts.is_first_here:
             for each in tried:
                 is_old = newest is not None and each.age <= newest.age
                 if is_wanted and is_old and each in disk.held:
-                    drop(disk.held[each])
-            if place := set_aside(directory):
+                    own.drop(disk.held[each])
+            if place := own.set_aside():
                 logger.warning(
                     "local checkpoints that this run does not go on from are in %s", place
                 )
@@ -246,31 +236,30 @@ def bring_newest(
 
 
 def _put_together(
-    manifest: Manifest, parts: list[set[str]], disk: Disk, shared: Path, keep: Keep
+    manifest: Manifest, parts: list[set[str]], disk: Disk, shared: Directory, keep: Keep
 ) -> None:
     """The first rank that has a file brings it to the shared directory; rank 0 commits all."""
-    place, givers = shared / f"iteration-{manifest.iteration:010d}", _givers(parts)
-    with _draft(place, manifest.size, makes=ranks.rank() == 0) as temporary:
-        with ranks.on_all_ranks(f"bring a checkpoint to {shared}"):
+    givers, task = _givers(parts), f"bring a checkpoint to {shared.path}"
+    with _draft(shared, manifest.size, makes=ranks.rank() == 0) as temporary:
+        with ranks.on_all_ranks(task):
             for name in manifest.files:
                 if givers[name] == ranks.rank():
                     disk.give(manifest, name, temporary / name)
             synchronise(temporary)
-        with ranks.on_all_ranks(f"bring a checkpoint to {shared}"):
+        with ranks.on_all_ranks(task):
             if ranks.rank() == 0:
-                meant = replace(manifest, number=0, keep=repr(keep))
-                saved = commit(shared, temporary, manifest.files, meant)
+                saved = shared.commit(temporary, replace(manifest, number=0, keep=repr(keep)))
                 logger.info("brought %s from the disks of the hosts", saved.path)
 
 
 @contextmanager
-def _draft(place: Path, size: int, *, makes: bool) -> Generator[Path, None, None]:
+def _draft(home: Directory, size: int, *, makes: bool) -> Generator[Path, None, None]:
     """A hidden folder whose name all ranks know; some of them make it, and remove what is left."""
-    temporary = place.with_name(str(ranks.from_first(beside(place, "tmp").name)))
+    temporary = home.path / str(ranks.from_first(beside(home.path / "iteration-0", "tmp").name))
     try:
-        with ranks.on_all_ranks(f"make room in {place.parent}"):
+        with ranks.on_all_ranks(f"make room in {home.path}"):
             if makes:
-                need_space(place.parent, size)
+                home.need_space(size)
                 temporary.mkdir()
         yield temporary
     finally:
@@ -298,7 +287,7 @@ class Brought(NamedTuple):
 
 
 def bring_to_each_host(
-    directory: Path, hosts: Hosts, store: ObjectStore | None, *, is_wanted: bool
+    own: Directory, hosts: Hosts, store: ObjectStore | None, *, is_wanted: bool
 ) -> Brought:
     """Give each host the newest checkpoint of which every file is on some host or in the store.
 
@@ -306,7 +295,7 @@ def bring_to_each_host(
     as they are, and later ones, of which files are lost, are moved aside.
 
     Args:
-        directory: The directory of this host, which this run has locked.
+        own: The directory of this host, which this run has locked.
         hosts: The hosts.
         store: Where the run is copied to.
         is_wanted: False to bring none, since the run begins anew: all are moved aside.
@@ -315,7 +304,7 @@ def bring_to_each_host(
         OSError: A disk is full, a host is lost meanwhile, or the store cannot be read.
         ValueError: The hosts hold checkpoints of several runs, or none of one is whole.
     """
-    search = Search(directory, hosts, store)
+    directory, search = own.path, Search(own.path, hosts, store)
     disk = search.disk
     if search.in_store:  # it has been written without a name if all hosts shared a directory
         run = search.in_store[0].run or str(ranks.from_first(store.run() if store else ""))
@@ -325,14 +314,14 @@ def bring_to_each_host(
     starts = max((each.start for each in tried), default=0)
     number = max((each.number for each in search.found), default=0)
     if not is_wanted:
-        _tidy(directory, hosts, disk)
+        _tidy(own, hosts, disk)
         return Brought(run, starts, number, None)
     if len(tried) < len(search.found):
         logger.warning("checkpoints of another run are passed over in %s", directory)
     for each in tried:
         found = search.whole(each)
-        if found and (saved := _give_all(*found, disk, directory, hosts, store)):
-            _tidy(directory, hosts, disk, each, saved.path)
+        if found and (saved := _give_all(*found, disk, own, hosts, store)):
+            _tidy(own, hosts, disk, each, saved.path)
             return Brought(run, starts, number, saved)
     if tried:
         raise ValueError(
@@ -347,20 +336,21 @@ def _give_all(
     manifest: Manifest,
     parts: list[set[str]],
     disk: Disk,
-    directory: Path,
+    own: Directory,
     hosts: Hosts,
     store: ObjectStore | None,
 ) -> Saved | None:
     """Make a checkpoint whole on each host; None, with a warning, if the store's is broken."""
-    with ranks.on_all_ranks(f"read {directory}"):
-        own = os.listdir(directory)
-    taken = {name for names in ranks.gathered(own) for name in names}
-    place = unused_path(directory, manifest.iteration, taken)  # all ranks read the same one
+    task = f"bring a checkpoint to {own.path}"
+    with ranks.on_all_ranks(f"read {own.path}"):
+        there = os.listdir(own.path)
+    taken = {name for names in ranks.gathered(there) for name in names}
+    place = own.unused(manifest.iteration, taken)  # all ranks read the same one
     here, givers, broken = parts[ranks.rank()], _givers(parts), ""
     lacking = manifest.files.keys() - here if hosts.is_first_here else set[str]()
     size = sum(manifest.files[name].size for name in lacking)
-    with _draft(place, size, makes=hosts.is_first_here) as temporary:
-        with ranks.on_all_ranks(f"bring a checkpoint to {directory}"):
+    with _draft(own, size, makes=hosts.is_first_here) as temporary:
+        with ranks.on_all_ranks(task):
             hosts.offer(temporary, {name: disk.path(manifest, name) for name in here})
             for name in sorted(here):
                 disk.give(manifest, name, temporary / name)
@@ -378,35 +368,35 @@ def _give_all(
                 )
         if ranks.any_rank(bool(broken)):
             return None
-        with ranks.on_all_ranks(f"bring a checkpoint to {directory}"):
+        with ranks.on_all_ranks(task):
             if hosts.is_first_here:
                 synchronise(temporary)
-                commit(directory, temporary, manifest.files, manifest, place=place)
+                own.commit(temporary, manifest, place=place)
                 logger.info("brought %s to each host", place)
     return Saved(place, manifest)
 
 
 def _tidy(
-    directory: Path,
+    own: Directory,
     hosts: Hosts,
     disk: Disk,
     newest: CheckpointId | None = None,
     whole: Path | None = None,
 ) -> None:
     """Move checkpoints away that this run does not go on from; drop parts of what is whole now."""
-    with ranks.on_all_ranks(f"tidy {directory}"):
+    with ranks.on_all_ranks(f"tidy {own.path}"):
         if not hosts.is_first_here:
             return
         kept = [whole] if whole else []
         for each, saved in disk.held.items() if newest else ():
             if each == newest:
-                drop(saved)
+                own.drop(saved)
             elif newest and each.run in (newest.run, "") and each.is_before(newest):
                 kept.append(saved.path)
-        if place := set_aside(directory, kept):
+        if place := own.set_aside(kept):
             logger.warning("checkpoints that this run does not go on from are in %s", place)
         if whole:
-            note_latest(whole)
+            own.note_latest(whole)
 
 
 def refuse_other_run(directory: Path, hosts: Hosts) -> None:
@@ -415,7 +405,7 @@ def refuse_other_run(directory: Path, hosts: Hosts) -> None:
     Raises:
         FileExistsError: A host has checkpoints.
     """
-    if ranks.any_rank(hosts.is_first_here and bool(scan(directory)[0])):
+    if ranks.any_rank(hosts.is_first_here and bool(Checkpoints(directory))):
         raise FileExistsError(
             f"{str(directory)!r}: a host holds checkpoints of an earlier run there; pass "
             "resume=True to go on with it, start_over=True to move them aside, or choose another "
@@ -423,7 +413,7 @@ def refuse_other_run(directory: Path, hosts: Hosts) -> None:
         )
 
 
-def _newest_good(shared: Path, verify: Verify) -> CheckpointId | None:
+def _newest_good(shared: Path, verify: Callable[[Saved], None]) -> CheckpointId | None:
     """The newest good checkpoint of the shared directory."""
     with suppress(ValueError):  # all are broken: a local one may be whole
         return _newest(filter(None, [Checkpoints(shared, verify).latest()]))

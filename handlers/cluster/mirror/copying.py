@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from ...checkpoint import BrokenCheckpoint, Manifest
+from ...checkpoint import BrokenCheckpoint, Directory, Manifest
 from .fetching import (
     StoreError,
     again,
@@ -28,7 +28,7 @@ from .fetching import (
     refuse_broken,
     take_over,
 )
-from .listing import StoreListing
+from .listing import StoreListing, store_name_of
 from .parts import Host
 from .store import Store, shown
 from .uploader import Uploader
@@ -106,7 +106,7 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
     if not is_new:
         refuse_broken(listing, directory)
         if listing.manifests:
-            fetch_logs(listing, directory, settings["logs"])
+            fetch_logs(listing, Directory(directory), settings["logs"])
     found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
     return {"found": found, "run": run}
 
@@ -170,7 +170,8 @@ class CopyLoop:
             if self._listing is None:
                 self._listing = again(self._store, StoreListing)
             manifest = Manifest.of_json(order["manifest"])
-            fetch_file(self._listing, manifest, order["name"], Path(order["fetch"]))
+            place, path = store_name_of(manifest), Path(order["fetch"])
+            fetch_file(self._listing, place, manifest, order["name"], path)
             tell(fetched=True)
         except Exception as error:
             tell(fetched=False, **said_of(error, self._store))
