@@ -274,7 +274,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         saved, broken = depot.find(self.resume or "latest", self.keep, once.verify)
         if saved is None:
             return False
-        name = state.engine.name_of(self)
+        name = state.memory.names[id(self)]  # its recorder was recalled just now
         resume(state, saved, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})

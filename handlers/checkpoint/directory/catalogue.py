@@ -62,6 +62,12 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
     return Saved(path, manifest)
 
 
+def is_checkpoint(path: Path) -> bool:
+    """True if the path is one checkpoint, rather than a directory of checkpoints."""
+    is_named = path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
+    return is_named or (path / MANIFEST).exists()
+
+
 def names_in(directory: Path) -> list[str]:
     """The names of the checkpoints in a directory, in their order."""
     found = os.listdir(directory) if directory.is_dir() else []
@@ -149,9 +155,10 @@ class Checkpoints(list[Saved]):
     def best_by(self, claim: Best) -> Saved | None:
         """The good checkpoint that is best by a claim; see `best`."""
         numbered = {saved.manifest.number: saved for saved in self}
-        ranked = claim.ranking([saved.manifest for saved in self])
+        manifests = [saved.manifest for saved in self]
+        ranked = claim.ranking(manifests)
         if self and not ranked:
-            raise _no_metric(self.directory, claim, self)
+            raise claim.unknown(self.directory, manifests)
         return self._first_good(numbered[each.number] for each in ranked)
 
     def _mode_of(self, metric: str) -> Literal["min", "max"]:
@@ -217,7 +224,7 @@ def find(place: Path, verify: Verify = verify_files, claim: Best | None = None) 
         BrokenCheckpoint: The one at the path is damaged.
         ValueError: All checkpoints in the directory are broken, or none has the claim's metric.
     """
-    if NAME.fullmatch(place.absolute().name) or (place / MANIFEST).is_file():
+    if is_checkpoint(place):
         saved = saved_at(place)
         verify(saved)
         return saved
@@ -243,26 +250,6 @@ def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
     saved = saved_at(path)
     verify(saved)
     return saved
-
-
-def refuse_unknown_metrics(directory: Path, found: Collection[Saved], keep: Keep) -> None:
-    """Refuse a misspelt metric: its claim would keep no checkpoint.
-
-    Raises:
-        ValueError: There are checkpoints, and none has the metric of a claim.
-    """
-    known = {name for saved in found for name in saved.manifest.metrics}
-    for claim in keep.bests:
-        if found and claim.metric not in known:
-            raise _no_metric(directory, claim, found)
-
-
-def _no_metric(directory: Path, claim: Best, found: Iterable[Saved]) -> ValueError:
-    known = sorted({name for saved in found for name in saved.manifest.metrics})
-    return ValueError(
-        f"no checkpoint in {directory} has the metric {claim.metric!r}; they have: "
-        f"{', '.join(map(repr, known)) or 'none'}"
-    )
 
 
 def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:

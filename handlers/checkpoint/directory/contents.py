@@ -18,6 +18,7 @@ from ..format import (
     FROZEN,
     PIECES,
     TENSORS,
+    TREE,
     Grid,
     Payload,
     Table,
@@ -26,9 +27,11 @@ from ..format import (
     open_tensors,
     rank_file,
     reading,
+    references,
     table_of_tree,
     tensors_in,
     tree_at,
+    tree_in,
 )
 
 if TYPE_CHECKING:
@@ -194,6 +197,35 @@ def tensors_by_name(
         found[file] = found[f"{file}{FROZEN}"] | found[file]
     cut = (each for each in table if files is None or each in files)
     return found | {file: stored_in_pieces(file, table[file], opened) for file in cut}
+
+
+def contents_of(saved: Saved) -> tuple[Any, list[tuple[str, list[StoredTensor], str]]]:
+    """What a verified checkpoint holds: its run as JSON, and the tensors of each of its objects.
+
+    The run is that of the first rank; None for an export. Of each object its name, its tensors, and
+    the file of these, or a pattern of several files; those of the run come last.
+    """
+    found, run = list[tuple[str, list[StoredTensor], str]](), None
+    with reading(saved.path, TREE):
+        objects, tensors = tree_in(saved.path)["objects"], tensors_by_name(saved)
+        if saved.manifest.holds_run:
+            run = tree_at(saved.path, f"{rank_file(0)}.json")["run"]
+        left = {file: dict(each) for file, each in tensors.items()}
+        cut = {file for file, own in tensors.items() if any(each.grid for each in own.values())}
+        files = {each["file"] for each in objects.values()}
+        split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
+
+        def place(file: str) -> str:
+            name = f"{file}{'*' if file in split else ''}"
+            return f"{f'{rank_file(0)[:5]}*' if file in cut else name}{TENSORS}"
+
+        for name, each in objects.items():
+            own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
+            found.append((name, own, place(each["file"])))
+        for file, rest in left.items():
+            if rest and file.removesuffix(FROZEN) not in split:
+                found.append(("(the run)", [*rest.values()], place(file)))
+    return run, found
 
 
 def read_part(saved: Saved, rank: int) -> tuple[Any, dict[str, StoredTensor]]:

@@ -6,8 +6,7 @@ Importing this file imports no torch, which takes longer than looking at a direc
 
 from __future__ import annotations
 
-import os
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import Any, BinaryIO
 
 from ...files import appearing, created, make_directory, refuse_odd
 from ..format import (
-    MANIFEST,
     TENSORS,
     TREE,
     BrokenCheckpoint,
@@ -25,7 +23,7 @@ from ..format import (
     tree_in,
 )
 from .contents import StoredTensor, payload_of, tensors_by_name
-from .verify import compare_sizes, verify_files, verify_objects
+from .verify import compare_sizes, foreign_in, verify_files, verify_objects
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class Saved:
     @property
     def foreign(self) -> list[str]:
         """The names of files in its directory that do not belong to it."""
-        return sorted({*os.listdir(self.path)}.difference(self.manifest.files, [MANIFEST]))
+        return foreign_in(self)
 
     def problem(self, *, thoroughly: bool = True) -> str | None:
         """Why it is broken; None if it is whole.
@@ -106,9 +104,9 @@ class Saved:
             with _new_file(file) as opened:
                 opened.writelines(payload.pieces())
         else:
-            from .pt_export import pt_content, write_pt  # it imports torch
+            from .pt_export import write_pt  # it imports torch
 
-            content = pt_content(read_objects(self, object), self.manifest, object)
+            content = content_of_file(self, object)
             with _new_file(file) as opened:
                 write_pt(content, opened)
         return file
@@ -159,6 +157,26 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
     found = encoded_objects(saved, object)
     with reading(saved.path, TREE):
         return {name: decode(*each) for name, each in found.items()}
+
+
+def content_of_file(
+    saved: Saved, object: str | None, change: Callable[[str, Any, Any], Any] | None = None
+) -> Any:
+    """The content of a file with the states of the run's objects, or of one: see `Saved.export`.
+
+    Args:
+        saved: The checkpoint.
+        object: The name of the one object; None for all.
+        change: Called with the name and the state of each optimizer, and the names of its
+            parameters; returns what the file holds in the place of the state.
+    """
+    from .pt_export import pt_content  # it imports torch
+
+    states = read_objects(saved, object)
+    for name, each in tree_in(saved.path)["objects"].items() if change else ():
+        if change and name in states and each.get("parameters"):
+            states[name] = change(name, states[name], each["parameters"])
+    return pt_content(states, saved.manifest, object)
 
 
 def read_weights(saved: Saved, object: str, *, is_verified: bool) -> Mapping[str, Any]:

@@ -6,6 +6,7 @@ Functions raise BrokenCheckpoint where a checkpoint is not good.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,8 +110,13 @@ def verify_portion(
         _warn_of_foreign(saved)
 
 
+def foreign_in(saved: Saved) -> list[str]:
+    """The names of files in the directory of a checkpoint that do not belong to it."""
+    return sorted({*os.listdir(saved.path)}.difference(saved.manifest.files, [MANIFEST]))
+
+
 def _warn_of_foreign(saved: Saved) -> None:
-    if foreign := saved.foreign:
+    if foreign := foreign_in(saved):
         more = f" ... ({len(foreign)} in all)" if len(foreign) > SHOWN else ""
         some = f"{foreign[:SHOWN]}{more}"
         logger.warning("%s holds files that no checkpoint has: %s", saved.path, some)

@@ -19,6 +19,7 @@ from ...files import (
     locked,
     make_directory,
     put_in_place,
+    regular,
     remove_path,
     synchronise,
 )
@@ -43,6 +44,8 @@ from .saved import Saved
 logger: logging.Logger = logging.getLogger("camshaft")
 
 LATEST = "LATEST"
+LONGEST = 300
+"""The most bytes of `LATEST` that are read; it holds one name."""
 PATIENCE = 30.0
 """Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
 NO_SUMS = Checksums(0, [])
@@ -58,6 +61,11 @@ class Directory:
         self._is_held: Callable[[], bool] = lambda: False
         self._known: dict[str, tuple[object, Saved]] = {}
         """By name: the checkpoints, and what changes if another one has the name."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the checkpoints, broken ones too, in their order."""
+        return names_in(self.path)
 
     def lock(self) -> None:
         """Make and lock the directory, and remove unfinished files of killed runs.
@@ -247,6 +255,13 @@ class Directory:
         synchronise(place)
         synchronise(self.path)
         return place
+
+    @property
+    def latest(self) -> str | None:
+        """The name in `LATEST`; None if it cannot be read."""
+        with suppress(OSError, ValueError), regular(self.path / LATEST) as file:
+            return file.read(LONGEST).decode().strip()
+        return None
 
     def note_latest(self, place: Path) -> None:
         """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any, Literal
 
 from ...common import Mode, mode_of
@@ -54,6 +55,14 @@ class Best:
             if not math.isnan(score):
                 scores.setdefault((written, score), (score, each))
         return [each for _, each in sorted(scores.values(), key=lambda pair: pair[0])]
+
+    def unknown(self, directory: Path, saved: Iterable[Manifest]) -> ValueError:
+        """The error that none of these checkpoints has the metric."""
+        known = ", ".join(map(repr, sorted({name for each in saved for name in each.metrics})))
+        return ValueError(
+            f"no checkpoint in {directory} has the metric {self.metric!r}; they have: "
+            f"{known or 'none'}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +120,16 @@ class Keep:
     def bests(self) -> list[Best]:
         """The claims by a metric."""
         return [claim for claim in self.claims if isinstance(claim, Best)]
+
+    def refuse_unknown(self, directory: Path, saved: Collection[Manifest]) -> None:
+        """Refuse a misspelt metric: its claim would keep none of these checkpoints.
+
+        Raises:
+            ValueError: There are checkpoints, and none has the metric of a claim.
+        """
+        for claim in self.bests:
+            if saved and not any(claim.metric in each.metrics for each in saved):
+                raise claim.unknown(directory, saved)
 
     def kept(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
         """The numbers of the checkpoints to keep, with their claims; the newest always stays."""

@@ -10,9 +10,9 @@ import torch
 
 from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, Export, best, checkpoints, latest
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save import Snapshot, streamed
+from camshaft.handlers.checkpoint.save import Snapshot
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_it_counts_the_tensors_of_each_object(path, camshaft):
 def test_what_no_run_writes_is_told_in_one_line(tmp_path, camshaft):
     entry = {"file": "model", "content": {"weight": {"!tensor": "weight"}}}
     snapshot = Snapshot({"state.json": {"objects": {"model": entry}}}, {})
-    saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest())
+    saved = Directory(tmp_path).write(snapshot.streamed(), Manifest())
     code, lines, errors = camshaft("inspect", saved.path)
     assert (code, lines, len(errors)) == (1, [], 1)
     assert "state.json" in errors[0]
