@@ -180,12 +180,11 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
         if self.resume:
-            others = (each for each in self._others(state) if each.resume)
-            refuse_second_resume([str(each.directory) for each in (self, *others)])
+            refuse_second_resume([str(e.directory) for e in self._all(state) if e.resume])
         warn_of_buckets(state.engine)
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
-        if self._is_first(state):
+        if self._all(state)[0] is self:
             Changes(state)
         if state.is_new:
             self._begin(state, recorder.depot)
@@ -196,7 +195,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
     def _begin(self, state: State[Any, Any], depot: Depot) -> None:
         """Note the settings; resume a run, or start a new one."""
         note_settings(state)
-        others = self._others(state)
+        others = [each for each in self._all(state) if each is not self]
         if self.resume:
             if self.load(state):
                 state.control.noted.put_back()
@@ -213,12 +212,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def start(self, state: State[Any, Any]) -> None:
         """Put back what functions of STARTED have set again."""
-        if self._is_first(state):
+        if self._all(state)[0] is self:
             state.control.noted.start()
-
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for a save at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
 
     def save(self, state: State[Any, Any]) -> None:
         """Copy the run if a save was asked for; the copy is written in the background.
@@ -251,14 +246,6 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             exports=self._exports(state),
         )
 
-    def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, for handlers that read it during the run.
-
-        Raises:
-            OSError: The save could not be written.
-        """
-        self.recorder(state).wait()
-
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory.
 
@@ -266,7 +253,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             OSError: The save could not be written.
         """
         sys.audit("camshaft.Checkpoint.close", self, state)
-        self.recorder(state).close(state)
+        super().close(state)
 
     def load(self, state: State[Any, Any]) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
@@ -286,13 +273,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         logger.info("resumed from %s (epoch %d, iteration %d)", place, epoch, iteration)
         return True
 
-    def _is_first(self, state: State[Any, Any]) -> bool:
-        found = state.engine.handlers.values()
-        return next(each for each in found if isinstance(each, Checkpoint)) is self
-
-    def _others(self, state: State[Any, Any]) -> list[Checkpoint]:
-        found = state.engine.handlers.values()
-        return [each for each in found if isinstance(each, Checkpoint) and each is not self]
+    def _all(self, state: State[Any, Any]) -> list[Checkpoint]:
+        return [each for each in state.engine.handlers.values() if isinstance(each, Checkpoint)]
 
     def _exports(self, state: State[Any, Any]) -> list[Future[None]]:
         """The exports that are being written: a run that resumes from here does not repeat them."""

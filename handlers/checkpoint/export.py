@@ -95,7 +95,7 @@ class Export(SavingHandler):
             )
         if self.pretrained:
             _check_pretrained(self.object, state.engine.objects[self.object])
-        self._recorder(state).depot.open()
+        self.recorder(state).depot.open()
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Warn a new run that claims also count the exports of an earlier run."""
@@ -106,10 +106,6 @@ class Export(SavingHandler):
                 *(self.directory, found[-1].path.name),
             )
 
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for an export at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
-
     def save(self, state: State[Any, Any]) -> None:
         """Copy the weights if an export was asked for; the copy is written in the background.
 
@@ -117,7 +113,7 @@ class Export(SavingHandler):
             OSError: The export before could not be written.
         """
         own = {self.object: state.engine.objects[self.object]}
-        if not (reasons := self._recorder(state).prepare(state, own)):
+        if not (reasons := self.recorder(state).prepare(state, own)):
             return
         with evaluating(state.engine):
             if not self._is_sharded(state):
@@ -142,32 +138,18 @@ class Export(SavingHandler):
         make: Callable[[], Snapshot],
         whole: Mapping[str, Tensor] | None = None,
     ) -> None:
-        recorder, own = self._recorder(state), state.engine.objects[self.object]
+        recorder, own = self.recorder(state), state.engine.objects[self.object]
         if self.pretrained:
             make = partial(_pretrained, recorder.depot.directory, self.object, own, whole)
         recorder.record(state, make, reasons)
 
-    def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last export is on the disk, for handlers that read it during the run.
-
-        Raises:
-            OSError: The export could not be written.
-        """
-        self._recorder(state).wait()
-
     def under_way(self, state: State[Any, Any]) -> Future[None] | None:
         """The export that is being written, for checkpoints, which appear after it."""
-        return self._recorder(state).under_way
+        return self.recorder(state).under_way
 
-    def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last export is on the disk, and release the directory.
+    def recorder(self, state: State[Any, Any]) -> Recorder:
+        """What writes the exports of a run."""
 
-        Raises:
-            OSError: The export could not be written.
-        """
-        self._recorder(state).close(state)
-
-    def _recorder(self, state: State[Any, Any]) -> Recorder:
         def make() -> Recorder:
             # A sharded export sends to other ranks, which no thread may do.
             is_background = self.background and not self._is_sharded(state)

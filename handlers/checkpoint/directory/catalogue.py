@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ....engine import ranks
 from ...files import budget, regular
@@ -34,7 +34,7 @@ from .verify import check_pieces, verify_files, verify_portion
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-Result = TypeVar("Result")
+Choice = TypeVar("Choice", bound="Saved | None")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
 NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
@@ -252,8 +252,8 @@ def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
     return saved
 
 
-def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
-    """Let rank 0 choose among checkpoints that all ranks verify; return its choice on all ranks.
+def chosen(choose: Callable[[Verify], Choice], alone: Verify = verify_files) -> Choice:
+    """Let rank 0 choose a checkpoint among some that all ranks verify; its choice, on all ranks.
 
     To try a checkpoint takes one broadcast and one gather. Each rank reads a portion of the files.
 
@@ -267,23 +267,25 @@ def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> 
     """
     if ranks.world_size() == 1:
         return choose(alone)
+    found: Any = None
     with ranks.on_all_ranks("find a checkpoint"):
-        result: Result | None = None
         if ranks.rank() == 0:
             ends: BrokenCheckpoint | None = None
             try:
-                result = choose(_verify_together)
+                found = choose(_verify_together)
             except BrokenCheckpoint as error:
                 ends = error
                 raise
             finally:
-                ranks.from_first(ends)
+                ranks.from_first((ends, found and found.path))
         else:
             while isinstance(heard := ranks.from_first(None), Path):
                 _verify_own_portion(heard)
-            if heard is not None:
-                raise heard
-    return ranks.from_first(result)  # type: ignore[return-value]  # of rank 0, which has one
+            ends, path = heard
+            if ends is not None:
+                raise ends
+            found = path and saved_at(path)  # each rank reads the manifest itself
+    return found  # type: ignore[no-any-return]
 
 
 def _verify_together(saved: Saved) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import beside, created, regular, remove_path, shared, size_of
+from ...files import created, regular, shared, size_of
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
@@ -188,17 +188,6 @@ def need_space(directory: Path, size: int) -> None:
             f"{os.strerror(errno.ENOSPC)}: {size:,} bytes are needed in {directory}, and "
             f"{usage.free:,} are free",
         )
-
-
-@contextmanager
-def scratch(directory: Path) -> Generator[Path, None, None]:
-    """A temporary directory inside `directory`; `sweep` removes those of killed processes."""
-    temporary = beside(directory / "iteration-0", "tmp")
-    temporary.mkdir()
-    try:
-        yield temporary
-    finally:
-        remove_path(temporary)
 
 
 def remove_share(directory: Path, number: int, count: int) -> None:

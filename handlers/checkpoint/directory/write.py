@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from os.path import lexists
@@ -38,7 +38,7 @@ from ..format import (
     needing_memory,
 )
 from .catalogue import names_in, next_number, saved_at, scan
-from .files import need_space, read_back, read_manifest_back, scratch, sweep_run, write_files
+from .files import need_space, read_back, read_manifest_back, sweep_run, write_files
 from .saved import Saved
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -126,9 +126,15 @@ class Directory:
         """
         need_space(self.path, size)
 
-    def scratch(self) -> AbstractContextManager[Path]:
+    @contextmanager
+    def scratch(self) -> Generator[Path, None, None]:
         """A temporary folder inside, which the next start removes if this process is killed."""
-        return scratch(self.path)
+        temporary = beside(self.path / "iteration-0", "tmp")
+        temporary.mkdir()
+        try:
+            yield temporary
+        finally:
+            remove_path(temporary)
 
     def write(
         self, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved | None = None

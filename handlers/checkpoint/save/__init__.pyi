@@ -2,9 +2,7 @@ from .begin import OnFailure as OnFailure
 from .begin import SavingHandler as SavingHandler
 from .begin import refuse_second_resume as refuse_second_resume
 from .begin import refuse_to_forget as refuse_to_forget
-from .begin import refuse_to_mix as refuse_to_mix
 from .begin import refuse_unsaveable as refuse_unsaveable
-from .begin import start_over as start_over
 from .depot import Depot as Depot
 from .depot import Draft as Draft
 from .read_back import ReadBack as ReadBack

@@ -7,18 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ....engine import Engine, ranks
+from ....engine import Engine, EventEnum, State, Trigger
 from ....engine.modules import optimizers_in
 from ....engine.state import walk
 from ....engine.update import Update
-from ..directory import Directory, checkpoints
 from ..format import Keep
 from ..load import has_groups
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -30,12 +32,37 @@ class SavingHandler:
     """A handler whose checkpoints a `Recorder` writes."""
 
     directory: str | Path
+    when: EventEnum | Trigger
     keep: Keep
     """The claims by which checkpoints stay."""
     retries: int
     """How often a write that failed is tried again."""
     on_failure: OnFailure
     """What to do when a save cannot be written."""
+
+    def recorder(self, state: State[Any, Any]) -> Recorder:
+        """What writes this handler's checkpoints of a run."""
+        raise NotImplementedError
+
+    def ask(self, state: State[Any, Any]) -> None:
+        """Ask for a save at the next commit point."""
+        state.save(repr(Trigger.of(self.when)), by=self)
+
+    def wait(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, for handlers that read it during the run.
+
+        Raises:
+            OSError: The save could not be written.
+        """
+        self.recorder(state).wait()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, and release the directory.
+
+        Raises:
+            OSError: The save could not be written.
+        """
+        self.recorder(state).close(state)
 
     def check_arguments(self, *, is_mirrored: bool = True) -> None:
         """Check where it writes, how, and what it keeps; `Mirror` copies no exports."""
@@ -129,21 +156,3 @@ def refuse_second_resume(directories: Sequence[str]) -> None:
             "checkpoint, so leave resume= to one of them; the others need none to go on saving to "
             "their directories beside it"
         )
-
-
-def refuse_to_mix(directory: str | Path) -> None:
-    """Refuse to start a new run in a directory with another run's checkpoints: it drops them."""
-    if found := checkpoints(directory):
-        raise FileExistsError(
-            f"{directory} holds checkpoints of an earlier run, such as "
-            f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
-            "move them aside, or choose another directory for a new run; run(state=...) "
-            "carries on a state at hand"
-        )
-
-
-def start_over(directory: str | Path) -> None:
-    """Move the checkpoints of an earlier run out of the way of the new one."""
-    with ranks.on_all_ranks("start over"):
-        if ranks.rank() == 0 and (place := Directory(Path(directory)).set_aside()) is not None:
-            logger.warning("starts over: the checkpoints of an earlier run are in %s", place)

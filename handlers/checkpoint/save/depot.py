@@ -17,13 +17,11 @@ from ..directory import (
     Verify,
     chosen,
     next_number,
-    saved_at,
     telling_failures,
     verified_at,
     write_part,
 )
 from ..format import Checksums, Keep, Manifest, Payload, TensorInfo
-from .begin import refuse_to_mix, start_over
 from .team import Files, Team
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -85,19 +83,27 @@ class Depot:
         self.home.unlock()
 
     def refuse_earlier_run(self) -> None:
-        """Refuse a new run beside the checkpoints of an earlier one.
+        """Refuse a new run beside the checkpoints of an earlier one, which it would drop.
 
         Raises:
             FileExistsError: There are checkpoints.
         """
-        refuse_to_mix(self.directory)
+        if found := Checkpoints(self.directory):
+            raise FileExistsError(
+                f"{self.directory} holds checkpoints of an earlier run, such as "
+                f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
+                "move them aside, or choose another directory for a new run; run(state=...) "
+                "carries on a state at hand"
+            )
 
     def begin(self, *, is_anew: bool) -> None:
         """Begin a new run: refuse the checkpoints of an earlier one, or move them aside."""
-        if is_anew:
-            start_over(self.directory)
-        else:
+        if not is_anew:
             self.refuse_earlier_run()
+            return
+        with ranks.on_all_ranks("start over"):
+            if ranks.rank() == 0 and (place := self.home.set_aside()) is not None:
+                logger.warning("starts over: the checkpoints of an earlier run are in %s", place)
 
     def carry_on(self) -> None:
         """Go on with a state that is at hand, beside the checkpoints that are there."""
@@ -105,26 +111,20 @@ class Depot:
     def find(
         self, which: bool | str | Path, keep: Keep, alone: Verify
     ) -> tuple[Saved | None, list[str]]:
-        """The checkpoint to resume from, and the names of broken ones; all ranks call this."""
-        saved: Saved | None = None
+        """The checkpoint to resume from, and on rank 0 the names of broken ones; all ranks call."""
+        broken = list[str]()
 
-        def choose(verify: Verify) -> tuple[Path | None, list[str]]:
-            nonlocal saved
+        def choose(verify: Verify) -> Saved | None:
             found = Checkpoints(self._given, verify)
-            broken = list[str]()
             if which not in (True, "latest", "best"):
-                saved = verified_at(Path(str(which)), verify)
+                saved: Saved | None = verified_at(Path(str(which)), verify)
             else:
                 saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
-                broken = sorted(found.broken)
+                broken.extend(sorted(found.broken))
             next_number(found)  # a run that cannot save should not begin
-            return (None if saved is None else saved.path), broken
+            return saved
 
-        path, broken = chosen(choose, alone)
-        if path is not None and ranks.world_size() > 1:  # each rank reads the manifest itself
-            with ranks.on_all_ranks(f"read {path}"):
-                saved = saved_at(path)
-        return saved, broken
+        return chosen(choose, alone), broken
 
     def go_on_from(self, saved: Saved) -> None:
         """Let the next save replace this checkpoint, if both are of the same iteration."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
@@ -13,8 +13,11 @@ from ...checkpoint import Checkpoint
 from ...checkpoint.directory import Checkpoints, Saved
 from ...checkpoint.format import Checksums, Keep, Manifest
 from ...checkpoint.save import Depot, Draft, Recorder, SavingHandler
-from .bring import ObjectStore, bring_newest, bring_to_each_host, held_in, refuse_other_run
+from .bring import bring_newest, bring_to_each_host, held_in, refuse_other_run
 from .hosts import Hosts
+
+if TYPE_CHECKING:
+    from ..mirror import StoreProcess
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,19 +96,11 @@ class Local(SavingHandler):
             run = ranks.from_first(uuid4().hex)
         shared.lineage = own.lineage = run, starts + 1
 
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for a save at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
-
     def save(self, state: State[Any, Any]) -> None:
         """Copy the run if a save was asked for; the copy is written in the background."""
-        recorder = self._recorder(state)
+        recorder = self.recorder(state)
         if reasons := recorder.prepare(state):
             self._checkpoint(state).record(state, recorder, reasons)
-
-    def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and release the directory."""
-        self._recorder(state).close(state)
 
     def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
         """The handler whose saves these are: the one that resumes, or else the first."""
@@ -127,7 +122,9 @@ class Local(SavingHandler):
             )
         return found[0]
 
-    def _recorder(self, state: State[Any, Any]) -> Recorder:
+    def recorder(self, state: State[Any, Any]) -> Recorder:
+        """What writes to the disks of the hosts."""
+
         def make() -> Recorder:
             background = self._checkpoint(state).background
             return Recorder(self, LocalDepot(self.directory, self.copies), background=background)
@@ -135,7 +132,7 @@ class Local(SavingHandler):
         return state.recall(self, make, saved=False)
 
     def _depot(self, state: State[Any, Any]) -> LocalDepot:
-        return _local(self._recorder(state).depot)
+        return _local(self.recorder(state).depot)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +165,7 @@ class LocalCheckpoint(Checkpoint):
                 "one, copy it to a directory that all hosts share, or to each host"
             )
 
-    def copy_to(self, state: State[Any, Any], store: ObjectStore) -> Hosts:
+    def copy_to(self, state: State[Any, Any], store: StoreProcess) -> Hosts:
         """Let the hosts copy their files to a store; return the hosts.
 
         Raises:
@@ -195,7 +192,7 @@ class LocalCheckpoint(Checkpoint):
     def _depot(self) -> Depot:
         return LocalDepot(self.directory, is_numbered=True)
 
-    def _find(self, which: str | Path, verify: Callable[[Saved], None]) -> Path:
+    def _find(self, which: str | Path, verify: Callable[[Saved], None]) -> Saved:
         place = Path(self.directory if which in ("latest", "best") else which)
         for newest in Checkpoints(place)[-1:]:
             if not all((newest.path / name).exists() for name in newest.manifest.files):
@@ -223,7 +220,7 @@ class LocalDepot(Depot):
         """
         self.hosts: Hosts = Hosts(Path(directory).absolute(), copies=copies)
         super().__init__(directory, self.hosts)
-        self.store: ObjectStore | None = None
+        self.store: StoreProcess | None = None
         """Where the hosts copy checkpoints to, each its own files."""
         self.is_numbered = is_numbered
         self.number = 0

@@ -52,11 +52,11 @@ def test_its_time_is_that_of_the_save_and_stays_when_its_files_are_copied(path, 
     assert local in "\n".join(camshaft("inspect", path.parent)[1])
 
 
-def test_one_of_an_earlier_version_was_written_when_its_manifest_was(path, camshaft):
+def test_one_of_an_earlier_version_was_written_when_its_directory_was(path, camshaft):
     manifest = path / "manifest.json"
     earlier = replace(checkpoints(path.parent)[-1].manifest, time=0.0)
     manifest.write_text(earlier.to_json())
-    os.utime(manifest, (1_700_000_000, 1_700_000_000))
+    os.utime(path, (1_700_000_000, 1_700_000_000))
     (only,) = json.loads("\n".join(camshaft("inspect", path, "--json")[1]))
     assert datetime.fromisoformat(only["written"]).timestamp() == 1_700_000_000
 
