@@ -288,7 +288,7 @@ def bring_newest(
         there = chosen(partial(_newest_good, shared.path))
     else:
         there = next(reversed(Checkpoints(shared.path)), None)
-    newest = there and CheckpointId.of(there.manifest)
+    newest = CheckpointId.of(there.manifest) if there else None
     run = search.run(newest, is_wanted=is_wanted)
     tried = search.of_runs(run, is_wanted=is_wanted)
     starts = max((each.start for each in [*tried, *filter(None, [newest])]), default=0)
