@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import KW_ONLY, InitVar, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from .save import (
     SavingHandler,
     Snapshot,
     buffers_of_own,
-    refuse_second_resume,
     refuse_to_forget,
     refuse_unsaveable,
 )
@@ -111,6 +109,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
     ValueError: resume='best' needs one best(...) in keep; it is latest(2)
     """
 
+    takes_any = True
+
     directory: str | Path
     _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
@@ -179,8 +179,13 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         self.note_run(state.engine)
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
-        if self.resume:
-            refuse_second_resume([str(e.directory) for e in self._all(state) if e.resume])
+        resumed = [f"Checkpoint({str(e.directory)!r})" for e in self._all(state) if e.resume]
+        if self.resume and len(resumed) > 1:  # their order of attachment would decide
+            raise ValueError(
+                f"{len(resumed)} handlers have resume=: {', '.join(resumed)}. A run goes on from "
+                "one checkpoint, so leave resume= to one of them; the others need none to go on "
+                "saving to their directories beside it"
+            )
         warn_of_buckets(state.engine)
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
@@ -224,7 +229,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             ValueError: At the first save: no start of the script could resume from it.
         """
         recorder = self.recorder(state)
-        if reasons := recorder.prepare(state, also=None):
+        if reasons := recorder.prepare(state):
             self.record(state, recorder, reasons)
 
     def record(self, state: State[Any, Any], to: Recorder, reasons: list[str]) -> None:
@@ -237,13 +242,15 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             memory.broken = [n for n in memory.broken if (recorder.depot.directory / n).exists()]
         if ranks.world_size() > 1:
             memory.buckets.update(buckets_of(state.engine))
+        # A run that resumes from here does not repeat the exports that are being written.
+        exports = (each for each in state.engine.handlers.values() if isinstance(each, Export))
         buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
             lambda: Snapshot.of(state, buffers, recorder.layout, recorder.read_back),
             reasons,
             broken=memory.broken.copy(),
-            exports=self._exports(state),
+            exports=[*filter(None, (each.recorder(state).writer.under_way for each in exports))],
         )
 
     def close(self, state: State[Any, Any]) -> None:
@@ -269,18 +276,12 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
             depot.go_on_from(saved)
-        place, epoch, iteration = saved.path, state.epoch, state.iteration
-        logger.info("resumed from %s (epoch %d, iteration %d)", place, epoch, iteration)
+        at = state.epoch, state.iteration
+        logger.info("resumed from %s (epoch %d, iteration %d)", saved.path, *at)
         return True
 
     def _all(self, state: State[Any, Any]) -> list[Checkpoint]:
         return [each for each in state.engine.handlers.values() if isinstance(each, Checkpoint)]
-
-    def _exports(self, state: State[Any, Any]) -> list[Future[None]]:
-        """The exports that are being written: a run that resumes from here does not repeat them."""
-        exports = [each for each in state.engine.handlers.values() if isinstance(each, Export)]
-        found = [each.under_way(state) for each in exports]
-        return [each for each in found if each is not None]
 
     @property
     def _path(self) -> Path | None:

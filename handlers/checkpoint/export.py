@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -142,10 +141,6 @@ class Export(SavingHandler):
         if self.pretrained:
             make = partial(_pretrained, recorder.depot.directory, self.object, own, whole)
         recorder.record(state, make, reasons)
-
-    def under_way(self, state: State[Any, Any]) -> Future[None] | None:
-        """The export that is being written, for checkpoints, which appear after it."""
-        return self.recorder(state).under_way
 
     def recorder(self, state: State[Any, Any]) -> Recorder:
         """What writes the exports of a run."""

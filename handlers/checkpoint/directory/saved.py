@@ -162,13 +162,10 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
 def content_of_file(
     saved: Saved, object: str | None, change: Callable[[str, Any, Any], Any] | None = None
 ) -> Any:
-    """The content of a file with the states of the run's objects, or of one: see `Saved.export`.
+    """The content of a file with the states of all objects, or of one: see `Saved.export`.
 
-    Args:
-        saved: The checkpoint.
-        object: The name of the one object; None for all.
-        change: Called with the name and the state of each optimizer, and the names of its
-            parameters; returns what the file holds in the place of the state.
+    `change` gets the name and state of an optimizer, and the names of its parameters, and returns
+    what the file holds in the place of the state.
     """
     from .pt_export import pt_content  # it imports torch
 

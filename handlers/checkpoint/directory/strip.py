@@ -20,15 +20,13 @@ def module_files(saved: Saved) -> dict[str, int]:
     """
     if not saved.manifest.holds_run:
         return {}
-    table = table_in(saved)
-    whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
-    files = {name: sum(each.info.size for each in own.values()) for name, own in whole.items()}
-    files |= {
-        name: sums.size
-        for name, sums in saved.manifest.files.items()
-        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name)
-    }
-    return {name: size for name, size in files.items() if name != f"{TRAIN}{TENSORS}"}
+    cut = {file: grids for file, grids in table_in(saved).items() if PLAIN_NAME.match(file)}
+    sizes = {f"{file}{TENSORS}": sum(e.info.size for e in cut[file].values()) for file in cut}
+    for name, sums in saved.manifest.files.items():
+        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name):
+            sizes[name] = sums.size
+    sizes.pop(f"{TRAIN}{TENSORS}", None)
+    return sizes
 
 
 def strip_to_weights(saved: Saved) -> Saved:

@@ -119,11 +119,7 @@ class Directory:
         return sorted((each for _, each in found.values()), key=lambda each: each.manifest.number)
 
     def need_space(self, size: int) -> None:
-        """Check that there is space for so many bytes.
-
-        Raises:
-            OSError: The file system has less free space: ENOSPC.
-        """
+        """Raise an OSError if there is no space for so many bytes."""
         need_space(self.path, size)
 
     @contextmanager

@@ -1,6 +1,5 @@
 from .begin import OnFailure as OnFailure
 from .begin import SavingHandler as SavingHandler
-from .begin import refuse_second_resume as refuse_second_resume
 from .begin import refuse_to_forget as refuse_to_forget
 from .begin import refuse_unsaveable as refuse_unsaveable
 from .depot import Depot as Depot

@@ -39,6 +39,8 @@ class SavingHandler:
     """How often a write that failed is tried again."""
     on_failure: OnFailure
     """What to do when a save cannot be written."""
+    takes_any = False
+    """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
 
     def recorder(self, state: State[Any, Any]) -> Recorder:
         """What writes this handler's checkpoints of a run."""
@@ -54,7 +56,7 @@ class SavingHandler:
         Raises:
             OSError: The save could not be written.
         """
-        self.recorder(state).wait()
+        self.recorder(state).writer.wait()
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory.
@@ -145,14 +147,3 @@ def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) 
     states = [one for each in own for _, one in walk(each.state_dict()) if has_groups(one)]
     saved = [[len(group["params"]) for group in each["param_groups"]] for each in states]
     return all([len(g["params"]) for g in each.param_groups] in saved for each in optimizers)
-
-
-def refuse_second_resume(directories: Sequence[str]) -> None:
-    """Refuse a run that several handlers resume: their order of attachment would decide."""
-    if len(directories) > 1:
-        listed = ", ".join(f"Checkpoint({each!r})" for each in directories)
-        raise ValueError(
-            f"{len(directories)} handlers have resume=: {listed}. A run goes on from one "
-            "checkpoint, so leave resume= to one of them; the others need none to go on saving to "
-            "their directories beside it"
-        )

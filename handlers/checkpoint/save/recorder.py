@@ -40,7 +40,6 @@ Result = TypeVar("Result")
 Given = TypeVarTuple("Given")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
-NO_ONE = object()
 
 
 @dataclass
@@ -83,26 +82,25 @@ class Recorder:
         self.layout: Layout = Layout()
         """How tensors lie on the ranks, from save to save."""
         self._staging = Staging() if background else None
-        self._writer = CheckpointWriter(background, handler.retries, handler.on_failure)
+        self.writer: CheckpointWriter = CheckpointWriter(
+            background, handler.retries, handler.on_failure
+        )
         self._are_compared = False
 
-    def prepare(
-        self, state: State[Any, Any], own: Mapping[str, Any] | None = None, also: object = NO_ONE
-    ) -> list[str]:
+    def prepare(self, state: State[Any, Any], own: Mapping[str, Any] | None = None) -> list[str]:
         """The reasons to save these objects at this commit point; empty if none was asked for.
 
         By default these are all objects of the engine.
 
-        Saves that name `also` in the place of the handler are meant for it too: None is what
-        `state.save("why")` names.
-
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
-        asked = [why for why, by in state.saves if by is self.handler or by is also]
+        handler = self.handler
+        meant = (handler, None) if handler.takes_any else (handler,)
+        asked = [why for why, by in state.saves if any(by is each for each in meant)]
         if asked:
             self.depot.open()
-            _warn_of_missing(state, self.handler.keep, self.handler)
+            _warn_of_missing(state, handler.keep, handler)
             if not self._are_compared:
                 check_same_weights(state.engine.objects if own is None else own)
                 self._are_compared = True
@@ -128,7 +126,7 @@ class Recorder:
             OSError: The save before could not be written, or memory has run out.
             RuntimeError: The ranks save different objects, or distribute them differently.
         """
-        depot, team, writer = self.depot, self.depot.team, self._writer
+        depot, team, writer = self.depot, self.depot.team, self.writer
         keep = self.handler.keep
         manifest = _manifest_of(state, depot.reasons(state, reasons), keep, *depot.lineage)
         snapshot: Snapshot | None = None
@@ -157,15 +155,6 @@ class Recorder:
         with nullcontext() if writes_in_thread else team.all("write its part of a checkpoint"):
             writer.start(save, partial(self._ask_again, state))
 
-    @property
-    def under_way(self) -> Future[None] | None:
-        """The save that is being written by a thread."""
-        return self._writer.under_way
-
-    def wait(self) -> None:
-        """Wait until the last save is on the disk."""
-        self._writer.wait()
-
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory."""
         together = ranks.on_all_ranks("write its last checkpoint")
@@ -173,7 +162,7 @@ class Recorder:
             if state.error is not None:
                 self.depot.team.give_up()
             try:
-                self._writer.close(self.depot.close)
+                self.writer.close(self.depot.close)
             finally:  # close raises the error, so no commit point has to
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
@@ -297,8 +286,12 @@ class CheckpointWriter:
             self.attempt(task, None)
             return
         try:
-            self._pending = self._submit(task, failed)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+            with needing_memory("start the thread that writes checkpoints"):
+                self._pending = self._pool.submit(self._carry_out, task, None, failed)
         except Exception as error:
+            self._pool = None  # the pool would keep the task, for which it could start no thread
             self._pending = Future()
             try:
                 self._carry_out(task, error, failed)
@@ -343,16 +336,6 @@ class CheckpointWriter:
                 self._pool.submit(last)
                 self._pool.shutdown()
                 self._pool = None
-
-    def _submit(self, task: Task, failed: Callable[[], object]) -> Future[None]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
-        try:
-            with needing_memory("start the thread that writes checkpoints"):
-                return self._pool.submit(self._carry_out, task, None, failed)
-        except BaseException:
-            self._pool = None  # the pool would keep the task, for which it could not start a thread
-            raise
 
     def _carry_out(self, task: Task, error: Exception | None, failed: Callable[[], object]) -> None:
         try:
