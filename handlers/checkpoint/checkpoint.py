@@ -130,7 +130,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             raise TypeError(LOCAL)
         if not frozen:
             raise TypeError(FROZEN)
-        self.check_arguments()
+        super().__post_init__()
         if self.start_over and self.resume:
             raise ValueError(
                 f"start_over=True and resume={self.resume!r} contradict each other: the first "
@@ -289,15 +289,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         known = (True, False, None, "latest", "best")
         return None if self.resume in known else Path(str(self.resume))
 
-    def recorder(self, state: State[Any, Any]) -> Recorder:
-        """What writes this handler's checkpoints of a run."""
-
-        def make() -> Recorder:
-            return Recorder(self, self._depot(), background=self.background)
-
-        return state.recall(self, make, saved=False)
-
-    def _depot(self) -> Depot:
+    def depot(self, state: State[Any, Any]) -> Depot:
+        """The directory, in which the checkpoint stays that `resume` names."""
         depot = Depot(self.directory)
         depot.spared = self._path and self._path.resolve()
         return depot

@@ -16,7 +16,7 @@ from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
 from .directory import Directory, checkpoints
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
-from .save import Depot, OnFailure, Recorder, SavingHandler, Snapshot, stream_of, take
+from .save import Depot, OnFailure, SavingHandler, Snapshot, stream_of, take
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -58,6 +58,8 @@ class Export(SavingHandler):
     'model'
     """
 
+    is_mirrored = False
+
     directory: str | Path
     _: KW_ONLY
     object: str = "model"
@@ -67,9 +69,6 @@ class Export(SavingHandler):
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
-
-    def __post_init__(self) -> None:
-        self.check_arguments(is_mirrored=False)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock before the run, ask by the trigger, and export when asked."""
@@ -142,15 +141,13 @@ class Export(SavingHandler):
             make = partial(_pretrained, recorder.depot.directory, self.object, own, whole)
         recorder.record(state, make, reasons)
 
-    def recorder(self, state: State[Any, Any]) -> Recorder:
-        """What writes the exports of a run."""
+    def depot(self, state: State[Any, Any]) -> Depot:
+        """The directory, to which rank 0 alone writes."""
+        return Depot(self.directory, is_export=True)
 
-        def make() -> Recorder:
-            # A sharded export sends to other ranks, which no thread may do.
-            is_background = self.background and not self._is_sharded(state)
-            return Recorder(self, Depot(self.directory, is_export=True), background=is_background)
-
-        return state.recall(self, make, saved=False)
+    def has_thread(self, state: State[Any, Any]) -> bool:
+        """False also for a sharded export: it sends to other ranks, which no thread may do."""
+        return self.background and not self._is_sharded(state)
 
     def _is_sharded(self, state: State[Any, Any]) -> bool:
         objects = state.engine.objects

@@ -135,12 +135,7 @@ class Directory:
     def write(
         self, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved | None = None
     ) -> Saved:
-        """Write a whole checkpoint or nothing; when this returns, it is on the disk.
-
-        Args:
-            payloads: The files.
-            manifest: See `commit`.
-            before: See `commit`.
+        """Write a whole checkpoint or nothing; when this returns, it is on the disk: see `commit`.
 
         Raises:
             OSError: Writing failed. Nothing of it is left; older ones are as they were.

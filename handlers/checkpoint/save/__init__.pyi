@@ -1,5 +1,4 @@
 from .begin import OnFailure as OnFailure
-from .begin import SavingHandler as SavingHandler
 from .begin import refuse_to_forget as refuse_to_forget
 from .begin import refuse_unsaveable as refuse_unsaveable
 from .depot import Depot as Depot
@@ -7,6 +6,7 @@ from .depot import Draft as Draft
 from .read_back import ReadBack as ReadBack
 from .recorder import CheckpointMemory as CheckpointMemory
 from .recorder import Recorder as Recorder
+from .recorder import SavingHandler as SavingHandler
 from .snapshot import Snapshot as Snapshot
 from .snapshot import resume_alone as resume_alone
 from .snapshot import save_alone as save_alone

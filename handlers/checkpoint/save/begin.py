@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ....engine import Engine, EventEnum, State, Trigger
+from ....engine import Engine
 from ....engine.modules import optimizers_in
 from ....engine.state import walk
 from ....engine.update import Update
@@ -20,7 +20,7 @@ from ..format import Keep
 from ..load import has_groups
 
 if TYPE_CHECKING:
-    from .recorder import Recorder
+    from .recorder import SavingHandler
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -28,84 +28,44 @@ OnFailure = Literal["raise", "warn"]
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-class SavingHandler:
-    """A handler whose checkpoints a `Recorder` writes."""
-
-    directory: str | Path
-    when: EventEnum | Trigger
-    keep: Keep
-    """The claims by which checkpoints stay."""
-    retries: int
-    """How often a write that failed is tried again."""
-    on_failure: OnFailure
-    """What to do when a save cannot be written."""
-    takes_any = False
-    """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
-
-    def recorder(self, state: State[Any, Any]) -> Recorder:
-        """What writes this handler's checkpoints of a run."""
-        raise NotImplementedError
-
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for a save at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
-
-    def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, for handlers that read it during the run.
-
-        Raises:
-            OSError: The save could not be written.
-        """
-        self.recorder(state).writer.wait()
-
-    def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and release the directory.
-
-        Raises:
-            OSError: The save could not be written.
-        """
-        self.recorder(state).close(state)
-
-    def check_arguments(self, *, is_mirrored: bool = True) -> None:
-        """Check where it writes, how, and what it keeps; `Mirror` copies no exports."""
-        directory, keep, retries = self.directory, self.keep, self.retries
-        if not isinstance(directory, str | PathLike):
-            raise TypeError(
-                f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
-            )
-        if not isinstance(keep, Keep):
-            raise TypeError(
-                f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
-                "combined with |"
-            )
-        if not isinstance(retries, int) or isinstance(retries, bool):
-            raise TypeError(f"retries={retries!r}: needs a whole number")
-        if retries < 0:
-            raise ValueError(f"retries={retries}: needs a number that is not negative")
-        if self.on_failure not in ("raise", "warn"):
-            raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
-        if ADDRESS.match(str(directory)):
-            remedy = (
-                f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints "
-                "there, and fetches them to an empty disk"
-                if is_mirrored
-                else "copy the export there when the run is done: Mirror copies checkpoints alone"
-            )
-            raise ValueError(
-                f"directory={str(directory)!r}: needs a directory on a file system. A whole "
-                "checkpoint rests on fsync and on an atomic rename, which object stores do not "
-                f"have. Write to a local disk or a mounted file system, and {remedy}"
-            )
-        try:
-            Keep.of(repr(keep))  # `camshaft inspect` reads it from a manifest
-        except ValueError as error:
-            raise ValueError(
-                f"{error}; keep= is saved as this text, so use fewer claims"
-            ) from error
-        if Path(directory).is_file():
-            raise NotADirectoryError(
-                f"directory={str(directory)!r} is a file; name a directory for checkpoints"
-            )
+def check_arguments(handler: SavingHandler) -> None:
+    """Check where a handler writes, how, and what it keeps."""
+    directory, keep, retries = handler.directory, handler.keep, handler.retries
+    if not isinstance(directory, str | PathLike):
+        raise TypeError(
+            f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
+        )
+    if not isinstance(keep, Keep):
+        raise TypeError(
+            f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
+            "combined with |"
+        )
+    if not isinstance(retries, int) or isinstance(retries, bool):
+        raise TypeError(f"retries={retries!r}: needs a whole number")
+    if retries < 0:
+        raise ValueError(f"retries={retries}: needs a number that is not negative")
+    if handler.on_failure not in ("raise", "warn"):
+        raise ValueError(f"on_failure={handler.on_failure!r}: needs 'raise' or 'warn'")
+    if ADDRESS.match(str(directory)):
+        remedy = (
+            f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints "
+            "there, and fetches them to an empty disk"
+            if handler.is_mirrored
+            else "copy the export there when the run is done: Mirror copies checkpoints alone"
+        )
+        raise ValueError(
+            f"directory={str(directory)!r}: needs a directory on a file system. A whole "
+            "checkpoint rests on fsync and on an atomic rename, which object stores do not "
+            f"have. Write to a local disk or a mounted file system, and {remedy}"
+        )
+    try:
+        Keep.of(repr(keep))  # `camshaft inspect` reads it from a manifest
+    except ValueError as error:
+        raise ValueError(f"{error}; keep= is saved as this text, so use fewer claims") from error
+    if Path(directory).is_file():
+        raise NotADirectoryError(
+            f"directory={str(directory)!r} is a file; name a directory for checkpoints"
+        )
 
 
 def refuse_unsaveable(objects: Mapping[str, Any]) -> None:

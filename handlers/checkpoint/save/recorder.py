@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
-from ....engine import State, ranks
+from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
 from ..format import (
     Keep,
@@ -26,7 +26,7 @@ from ..format import (
     needing_memory,
 )
 from ..sharding import Layout
-from .begin import OnFailure, SavingHandler
+from .begin import OnFailure, check_arguments
 from .depot import Depot, Draft
 from .read_back import ReadBack
 from .snapshot import Snapshot, Staging
@@ -40,6 +40,63 @@ Result = TypeVar("Result")
 Given = TypeVarTuple("Given")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
+
+
+class SavingHandler:
+    """A handler whose checkpoints a `Recorder` writes."""
+
+    directory: str | Path
+    when: EventEnum | Trigger
+    keep: Keep
+    """The claims by which checkpoints stay."""
+    retries: int
+    """How often a write that failed is tried again."""
+    on_failure: OnFailure
+    """What to do when a save cannot be written."""
+    background: bool
+    is_mirrored = True
+    """False if `Mirror` does not copy what it writes."""
+    takes_any = False
+    """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
+
+    def __post_init__(self) -> None:
+        check_arguments(self)
+
+    def depot(self, state: State[Any, Any]) -> Depot:
+        """Where its checkpoints are."""
+        return Depot(self.directory)
+
+    def has_thread(self, state: State[Any, Any]) -> bool:
+        """False to write on the thread that trains."""
+        return self.background
+
+    def recorder(self, state: State[Any, Any]) -> Recorder:
+        """What writes its checkpoints of a run."""
+
+        def make() -> Recorder:
+            return Recorder(self, self.depot(state), background=self.has_thread(state))
+
+        return state.recall(self, make, saved=False)
+
+    def ask(self, state: State[Any, Any]) -> None:
+        """Ask for a save at the next commit point."""
+        state.save(repr(Trigger.of(self.when)), by=self)
+
+    def wait(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, for handlers that read it during the run.
+
+        Raises:
+            OSError: The save could not be written.
+        """
+        self.recorder(state).writer.wait()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, and release the directory.
+
+        Raises:
+            OSError: The save could not be written.
+        """
+        self.recorder(state).close(state)
 
 
 @dataclass
@@ -82,9 +139,8 @@ class Recorder:
         self.layout: Layout = Layout()
         """How tensors lie on the ranks, from save to save."""
         self._staging = Staging() if background else None
-        self.writer: CheckpointWriter = CheckpointWriter(
-            background, handler.retries, handler.on_failure
-        )
+        how = background, handler.retries, handler.on_failure
+        self.writer: CheckpointWriter = CheckpointWriter(*how)
         self._are_compared = False
 
     def prepare(self, state: State[Any, Any], own: Mapping[str, Any] | None = None) -> list[str]:
@@ -96,8 +152,7 @@ class Recorder:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
         handler = self.handler
-        meant = (handler, None) if handler.takes_any else (handler,)
-        asked = [why for why, by in state.saves if any(by is each for each in meant)]
+        asked = [w for w, by in state.saves if by is handler or (by is None and handler.takes_any)]
         if asked:
             self.depot.open()
             _warn_of_missing(state, handler.keep, handler)

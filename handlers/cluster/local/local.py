@@ -12,7 +12,7 @@ from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...checkpoint import Checkpoint
 from ...checkpoint.directory import Checkpoints, Saved
 from ...checkpoint.format import Checksums, Keep, Manifest
-from ...checkpoint.save import Depot, Draft, Recorder, SavingHandler
+from ...checkpoint.save import Depot, Draft, SavingHandler
 from .bring import bring_newest, bring_to_each_host, held_in, refuse_other_run
 from .hosts import Hosts
 
@@ -65,7 +65,7 @@ class Local(SavingHandler):
             raise ValueError(
                 f"Local(copies={self.copies!r}): needs 1, for a copy on the next host, or 0"
             )
-        self.check_arguments()
+        super().__post_init__()
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Bring the newest checkpoint before `Checkpoint` looks, and save by the trigger."""
@@ -82,7 +82,7 @@ class Local(SavingHandler):
             ValueError: No `Checkpoint` follows, or it writes to the same directory.
         """
         saves = self._checkpoint(state)
-        shared, own = saves.recorder(state).depot, self._depot(state)
+        shared, own = saves.recorder(state).depot, _local(self.recorder(state).depot)
         shared.open()
         own.open()
         begins = state.is_new and not saves.start_over
@@ -122,17 +122,13 @@ class Local(SavingHandler):
             )
         return found[0]
 
-    def recorder(self, state: State[Any, Any]) -> Recorder:
-        """What writes to the disks of the hosts."""
+    def depot(self, state: State[Any, Any]) -> LocalDepot:
+        """The disks of all hosts."""
+        return LocalDepot(self.directory, self.copies)
 
-        def make() -> Recorder:
-            background = self._checkpoint(state).background
-            return Recorder(self, LocalDepot(self.directory, self.copies), background=background)
-
-        return state.recall(self, make, saved=False)
-
-    def _depot(self, state: State[Any, Any]) -> LocalDepot:
-        return _local(self.recorder(state).depot)
+    def has_thread(self, state: State[Any, Any]) -> bool:
+        """As its `Checkpoint` says."""
+        return self._checkpoint(state).background
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,7 +185,8 @@ class LocalCheckpoint(Checkpoint):
             if state.error is None:
                 _local(self.recorder(state).depot).copy_newest()
 
-    def _depot(self) -> Depot:
+    def depot(self, state: State[Any, Any]) -> LocalDepot:
+        """The disks of all hosts."""
         return LocalDepot(self.directory, is_numbered=True)
 
     def _find(self, which: str | Path, verify: Callable[[Saved], None]) -> Saved:
