@@ -202,7 +202,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         note_settings(state)
         others = [each for each in self._all(state) if each is not self]
         if self.resume:
-            if self.load(state):
+            if self.load(state, depot):
                 state.control.noted.put_back()
             else:
                 for each in others:
@@ -262,13 +262,13 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         sys.audit("camshaft.Checkpoint.close", self, state)
         super().close(state)
 
-    def load(self, state: State[Any, Any]) -> bool:
+    def load(self, state: State[Any, Any], depot: Depot) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        once, depot = VerifyingReader(), self.recorder(state).depot
+        once = VerifyingReader()
         saved, broken = depot.find(self.resume or "latest", self.keep, once.verify)
         if saved is None:
             return False
-        name = state.memory.names[id(self)]  # its recorder was recalled just now
+        name = state.memory.names[id(self)]  # as it has a recorder by now
         resume(state, saved, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
