@@ -291,6 +291,6 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def depot(self, state: State[Any, Any]) -> Depot:
         """The directory, in which the checkpoint stays that `resume` names."""
-        depot = Depot(self.directory)
+        depot = super().depot(state)
         depot.spared = self._path and self._path.resolve()
         return depot
