@@ -123,7 +123,7 @@ class Engine(Generic[Batch, Output]):
             """Raise an error with the attribute that was probably meant."""
             if hasattr(type(self), name):  # a property that has raised its own error
                 return object.__getattribute__(self, name)
-            raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
+            raise unknown("an Engine", name, dir(self), OF_ENGINES)
 
     def add(self, *handlers: Handler) -> Self:
         """Attach handlers, in this order; return the engine.
