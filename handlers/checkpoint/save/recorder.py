@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
 from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
@@ -54,9 +54,9 @@ class SavingHandler:
     on_failure: OnFailure
     """What to do when a save cannot be written."""
     background: bool
-    is_mirrored = True
+    is_mirrored: ClassVar[bool] = True
     """False if `Mirror` does not copy what it writes."""
-    takes_any = False
+    takes_any: ClassVar[bool] = False
     """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
 
     def __post_init__(self) -> None:
