@@ -170,41 +170,31 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
             break
         except BrokenCheckpoint as error:
             broken[name] = error.reason
-    if not here and found is None:
-        _refuse(listing.store, broken)
-    _warn_of_broken(listing, broken, reached)
+    tell_of_broken(listing, broken, reached, is_all=not here and found is None)
     return found
 
 
-def _refuse(store: Store, broken: Mapping[str, str]) -> None:
-    """Refuse a store of which no checkpoint is good, if it holds some."""
-    newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
-    if broken:
-        raise ValueError(
-            f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
-            "start it, give it another address:"
-            + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
-        )
-
-
-def refuse_broken(listing: StoreListing, directory: Path) -> None:
-    """Warn of broken and unfinished copies.
+def tell_of_broken(
+    listing: StoreListing, broken: Mapping[str, str], reached: int, *, is_all: bool
+) -> None:
+    """Warn of broken and unfinished copies that are later than what the run has reached.
 
     Raises:
-        ValueError: All are broken, and the directory holds no checkpoint.
+        ValueError: They are all that there is.
     """
-    if not listing.manifests and not Checkpoints(directory):
-        _refuse(listing.store, listing.broken)
-    reached = max((each.iteration for each in listing.values()), default=-1)
-    _warn_of_broken(listing, listing.broken, reached)
-
-
-def _warn_of_broken(listing: StoreListing, broken: Mapping[str, str], reached: int) -> None:
-    store = listing.store
-    for name, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
+    newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
+    if broken and is_all:
+        raise ValueError(
+            f"no checkpoint in {listing.store.url} is good, and a run does not silently start "
+            "anew; to start it, give it another address:"
+            + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
+        )
+    for name, reason in newest_first:
         if _iteration(name) >= reached:
-            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, name, reason)
-    _tell_of_halves(store, [each for each in listing.unfinished if _iteration(each) > reached])
+            where = listing.store.url, name
+            logger.warning("passed over, a broken checkpoint: %s/%s: %s", *where, reason)
+    unfinished = [each for each in listing.unfinished if _iteration(each) > reached]
+    _tell_of_halves(listing.store, unfinished)
 
 
 def fetch_logs(listing: StoreListing, home: Directory, logs: list[str], more: int = 0) -> None:
