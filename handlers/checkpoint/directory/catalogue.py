@@ -279,7 +279,7 @@ def chosen(choose: Callable[[Verify], Choice], alone: Verify = verify_files) -> 
             finally:
                 ranks.from_first((ends, found and found.path))
         else:
-            while isinstance(heard := ranks.from_first(None), Path):
+            while isinstance(heard := ranks.from_first(found), Path):
                 _verify_own_portion(heard)
             ends, path = heard
             if ends is not None:

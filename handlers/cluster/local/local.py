@@ -296,7 +296,6 @@ class LocalDepot(Depot):
 class LocalDraft(Draft):
     """A checkpoint that appears on each host, with the manifest of rank 0."""
 
-    depot: LocalDepot
     is_copied: bool = False
     """True if each host copies its own files to the store."""
 
@@ -304,8 +303,8 @@ class LocalDraft(Draft):
         self, written: Mapping[str, Checksums] | None, failure: BaseException | None
     ) -> Manifest | None:
         """Tell rank 0 what this rank has written; the manifest, on the first rank of a host."""
-        manifest = super().tell(written, failure)
-        depot, team, store = self.depot, self.depot.hosts, self.depot.store
+        manifest, depot = super().tell(written, failure), _local(self.depot)
+        team, store = depot.hosts, depot.store
         if manifest is None:
             return None
         self.is_copied = store is not None and team.all_say(self.path, store.is_free())
@@ -318,22 +317,24 @@ class LocalDraft(Draft):
 
     def commit(self, manifest: Manifest) -> Saved:
         """Give this host's part its name."""
-        depot, is_whole = self.depot, len(self.depot.hosts.firsts) == 1
+        depot = _local(self.depot)
+        is_whole = len(depot.hosts.firsts) == 1
         depot.newest = depot.home.commit(self.path, manifest, depot.newest, is_whole=is_whole)
         return depot.newest
 
     def committed(self, saved: Saved) -> None:
         """Let the other hosts commit theirs, and copy it to the store."""
-        self.depot.home.note_latest(saved.path)
-        if self.depot.hosts.rank == 0:
-            self.depot.hosts.tell(self.path, saved.manifest, is_copied=self.is_copied)
-        if self.is_copied and self.depot.store is not None:
-            self.depot.store.upload(saved)
+        depot = _local(self.depot)
+        depot.home.note_latest(saved.path)
+        if depot.hosts.rank == 0:
+            depot.hosts.tell(self.path, saved.manifest, is_copied=self.is_copied)
+        if self.is_copied and depot.store is not None:
+            depot.store.upload(saved)
 
     def give_up(self) -> None:
         """Let the other hosts know, and remove what ranks have written."""
-        if self.depot.hosts.rank == 0:
-            self.depot.hosts.tell(self.path, None, is_copied=False)
+        if (hosts := _local(self.depot).hosts).rank == 0:
+            hosts.tell(self.path, None, is_copied=False)
         super().give_up()
 
 
