@@ -51,9 +51,9 @@ def weights_at(
     if not together and NAME.fullmatch(path.absolute().name):
         return read_weights(saved_at(path), object, is_verified=False)
 
-    found = chosen(partial(find, path)) if together else find(path)
-    if found is not None:
-        return read_weights(found, object, is_verified=True)
+    saved = chosen(partial(find, path)) if together else find(path)
+    if saved is not None:
+        return read_weights(saved, object, is_verified=True)
     if (file := path / f"{object}{TENSORS}").exists():
         return stored_in(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")

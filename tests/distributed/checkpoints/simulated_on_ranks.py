@@ -90,10 +90,10 @@ def saved(shape, sizes, is_sharded):
         digests.add(layout.digest)
         sums = sums + torch.stack([checksum(each) for each in tensors.values()])
     assert len(digests) == 1
+    files, table = Pieces(pieces), layout.table["model"]
+    source = {n: StoredTensor(grid.info, files, "model", n, grid) for n, grid in table.items()}
     for name, each in whole.items():
-        grid = layout.table["model"][name]
-        source = StoredTensor(grid.info, Pieces(pieces), "model", name, grid)
-        source.fill(found := torch.full_like(each, torch.nan))
+        source[name].fill(found := torch.full_like(each, torch.nan))
         assert torch.equal(found, each), shape
     if len(shape) == 1 or is_sharded:
         shards = [name for name, each in tensors.items() if hasattr(each, "device_mesh")]
