@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from .engine import advice
-from .handlers.checkpoint import keep_of
+from .handlers.checkpoint import Keep
 from .handlers.files import printable
 from .handlers.tools.checkpoints import NoCheckpointError, export, inspect, prune, verify
 from .handlers.tools.commands import diff, doctor, init, list_runs, tail
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _complain(error, 2)
     try:
         if "keep" in given:
-            given["keep"] = keep_of(given["keep"])
+            given["keep"] = Keep.of(given["keep"])
     except ValueError as error:
         return _complain(error, 2)
     try:

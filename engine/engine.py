@@ -109,7 +109,7 @@ class Engine(Generic[Batch, Output]):
         # By module: the tensors with its own weights, while it holds another's by `using`.
         self.lent: dict[Any, dict[str, Any]] = {}
         self._evaluate = evaluate
-        self._attached: Attached[Handler] = Attached()
+        self._know(Attached())
         self._local = False
         """True while a handler attaches itself that other ranks may lack."""
         self._attached.know(process, "engine.process")
@@ -123,7 +123,7 @@ class Engine(Generic[Batch, Output]):
             """Raise an error with the attribute that was probably meant."""
             if hasattr(type(self), name):  # a property that has raised its own error
                 return object.__getattribute__(self, name)
-            raise unknown("an Engine", name, dir(type(self)), OF_ENGINES)
+            raise unknown("an Engine", name, dir(self), OF_ENGINES)
 
     def add(self, *handlers: Handler) -> Self:
         """Attach handlers, in this order; return the engine.
@@ -135,7 +135,7 @@ class Engine(Generic[Batch, Output]):
         for handler in handlers:
             if isinstance(handler, type) or not hasattr(handler, "attach"):
                 raise no_handler(handler)
-            if (name := self._attached.handler_name(handler)) is not None:
+            if (name := self._attached.by_id.get(id(handler))) is not None:
                 raise ValueError(f"{name} is attached already")
             if getattr(handler, "rank", None) in (None, ranks.rank()):
                 twin = self._attached.twin_of(handler)
@@ -175,7 +175,7 @@ class Engine(Generic[Batch, Output]):
                 for event in trigger.events:
                     self.signals[event].changed()
                 return function
-            owner = self._attached.handler_name(getattr(function, "__self__", None))
+            owner = self._attached.by_id.get(id(getattr(function, "__self__", None)))
             name = f"{owner}.{function.__name__}" if owner else label(function)
             name = self._attached.free(name, of_a_handler=owner is not None)
             self._attached.know(function, f"{name}()")
@@ -192,7 +192,7 @@ class Engine(Generic[Batch, Output]):
     ) -> Subscription | None:
         """The subscription of this function, or of its earlier definition, to the same trigger."""
         is_new = is_of_a_cell(function)
-        if self._attached.name_of(function) is None and not is_new:
+        if self._attached.function_name(function) is None and not is_new:
             return None  # without a search through all subscriptions
         for each in self.signals[next(iter(trigger.events))].subscriptions:
             is_alike = each.trigger == trigger and each.stage is stage
@@ -246,32 +246,14 @@ class Engine(Generic[Batch, Output]):
         """
         if isinstance(owner, Subscription):
             return owner.name
-        if (name := self._attached.name_of(owner)) is not None:
+        name = self._attached.by_id.get(id(owner)) or self._attached.function_name(owner)
+        if name is not None:
             return name
         raise ValueError(
             f"{owner!r} is not attached to this engine: engine.add(...) it, if it is a handler; a "
             "function needs to be the engine's process function, or attached by engine.on, and a "
             "method remembers as that method, such as self.step"
         )
-
-    @property
-    def handlers(self) -> dict[str, Handler]:
-        """The attached handlers, by their names."""
-        return self._attached.handlers
-
-    @property
-    def local(self) -> set[str]:
-        """The names of the handlers that other ranks may lack, such as those of `on_rank`."""
-        return self._attached.local
-
-    @property
-    def attached(self) -> list[str]:
-        """The names of all handlers, and of functions attached by `on` that are not theirs."""
-        return self._attached.names
-
-    def has_name(self, name: str) -> bool:
-        """True if a handler, a function or a handler's method is attached under this name."""
-        return self._attached.has_name(name)
 
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
@@ -298,7 +280,7 @@ class Engine(Generic[Batch, Output]):
         """
         bare = self._like(self.process)
         bare._evaluate = self._evaluate
-        bare._attached = self._attached.copy()
+        bare._know(self._attached.copy())
         for event, signal in self.signals.items():
             for each in filter(keep, signal.subscriptions):
                 bare.signals[event].connect(each)
@@ -528,8 +510,20 @@ class Engine(Generic[Batch, Output]):
     def _like(self, process: Process[Batch, Output]) -> Engine[Batch, Output]:
         """An engine of the same objects, handlers and names, which calls none of the handlers."""
         like = Engine(process)
-        like.objects, like.lent, like._attached = self.objects, self.lent, self._attached
+        like.objects, like.lent = self.objects, self.lent
+        like._know(self._attached)
         return like
+
+    def _know(self, attached: Attached[Handler]) -> None:
+        self._attached = attached
+        self.handlers: dict[str, Handler] = attached.handlers
+        """The attached handlers, by their names."""
+        self.local: set[str] = attached.local
+        """The names of the handlers that other ranks may lack, such as those of `on_rank`."""
+        self.known: set[str] = attached.known
+        """The names of all handlers, of their methods, and of what functions remember."""
+        self.attached: list[str] = attached.names
+        """The names of all handlers, and of functions attached by `on` that are not theirs."""
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its metric, name or object, and attach it."""

@@ -21,14 +21,16 @@ class Attached(Generic[Handler]):
     """
 
     handlers: dict[str, Handler] = field(default_factory=dict[str, Handler])
+    by_id: dict[int, str] = field(default_factory=dict[int, str])
+    """The names of handlers, by identity: a function asks for its own in each iteration."""
     local: set[str] = field(default_factory=set[str])
     """The names of handlers that other ranks may lack."""
-    _names: dict[int, str] = field(default_factory=dict[int, str])
-    """The names of handlers, by identity: a function asks for its own in each iteration."""
+    names: list[str] = field(default_factory=list[str])
+    """The names of all handlers, and of the functions that belong to none."""
+    known: set[str] = field(default_factory=set[str])
+    """All names: also of handlers' methods, and of what functions remember."""
     _functions: dict[Hashable, tuple[object, str]] = field(default_factory=dict[Any, Any])
     """Functions that may remember, and the names of their memories."""
-    _taken: dict[str, bool] = field(default_factory=dict[str, bool])
-    """All names, and whether it is that of a handler's method."""
     _numbers: dict[str, int] = field(default_factory=dict[str, int])
     """The largest number that a name was given to make it unique."""
 
@@ -44,17 +46,13 @@ class Attached(Generic[Handler]):
         about = next((each for each in given if each and isinstance(each, str)), None)
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
-        self.handlers[name], self._names[id(handler)] = handler, name
+        self.handlers[name], self.by_id[id(handler)] = handler, name
         if local:
             self.local.add(name)
 
     def release(self, handler: Handler) -> None:
         """Forget a handler; its name stays taken."""
-        del self.handlers[self._names.pop(id(handler))]
-
-    def handler_name(self, handler: object) -> str | None:
-        """The name of a handler; None if it is not attached."""
-        return self._names.get(id(handler))
+        del self.handlers[self.by_id.pop(id(handler))]
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""
@@ -64,31 +62,23 @@ class Attached(Generic[Handler]):
 
     def know(self, function: Callable[..., Any], name: str) -> None:
         """Give a function's memory this name; if attached again, it keeps its first name."""
-        self._functions.setdefault(identity(function), (function, name))
+        _, known = self._functions.setdefault(identity(function), (function, name))
+        self.known.add(known)
 
-    def name_of(self, owner: object) -> str | None:
-        """The name under which a handler or a function remembers; None if it is not attached."""
-        if (name := self.handler_name(owner)) is not None:
-            return name
-        known = self._functions.get(id(owner)) or self._functions.get(identity(owner))
+    def function_name(self, function: object) -> str | None:
+        """The name under which a function remembers; None if it is not attached."""
+        known = self._functions.get(id(function)) or self._functions.get(identity(function))
         return None if known is None else known[1]
-
-    @property
-    def names(self) -> list[str]:
-        """The names of all handlers, and of the functions that belong to none."""
-        return [name for name, of_a_handler in self._taken.items() if not of_a_handler]
-
-    def has_name(self, name: str) -> bool:
-        """True if something is called so: a handler, a function, a handler's method."""
-        return name in self._taken or any(name == each for _, each in self._functions.values())
 
     def free(self, name: str, *, of_a_handler: bool = False) -> str:
         """Take a name: itself, or with a number that makes it unique."""
         unique = name
-        while unique in self._taken:
+        while unique in self.known:
             number = self._numbers[name] = self._numbers.get(name, 1) + 1
             unique = f"{name}.{number}"
-        self._taken[unique] = of_a_handler
+        self.known.add(unique)
+        if not of_a_handler:
+            self.names.append(unique)
         return unique
 
 

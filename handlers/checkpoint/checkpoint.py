@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import KW_ONLY, InitVar, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,18 @@ from ...engine.checks import Changes
 from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
 from .export import Export
 from .format import Keep, latest
-from .load import EvaluatesSaved, VerifyingReader, resume, settings_of, settings_of_steps
+from .load import EvaluatesSaved, VerifyingReader, note_settings, resume
 from .save import (
-    Buffers,
     CheckpointMemory,
     Depot,
     OnFailure,
     ReadBack,
     Recorder,
+    SavingHandler,
+    Snapshot,
     buffers_of_own,
-    check_arguments,
-    refuse_second_resume,
     refuse_to_forget,
     refuse_unsaveable,
-    take_part,
-    take_run,
 )
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -47,7 +43,7 @@ FROZEN = (
 
 
 @dataclass(frozen=True, eq=False)
-class Checkpoint(EvaluatesSaved):
+class Checkpoint(EvaluatesSaved, SavingHandler):
     """Save the run: everything in `engine.objects`, the state, and every handler's memory.
 
     A save happens at the next commit point, so it never holds half a step. A checkpoint is a
@@ -113,6 +109,8 @@ class Checkpoint(EvaluatesSaved):
     ValueError: resume='best' needs one best(...) in keep; it is latest(2)
     """
 
+    takes_any = True
+
     directory: str | Path
     _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
@@ -132,7 +130,7 @@ class Checkpoint(EvaluatesSaved):
             raise TypeError(LOCAL)
         if not frozen:
             raise TypeError(FROZEN)
-        check_arguments(self)
+        super().__post_init__()
         if self.start_over and self.resume:
             raise ValueError(
                 f"start_over=True and resume={self.resume!r} contradict each other: the first "
@@ -181,13 +179,17 @@ class Checkpoint(EvaluatesSaved):
         self.note_run(state.engine)
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
-        if self.resume:
-            others = (each for each in self._others(state) if each.resume)
-            refuse_second_resume([str(each.directory) for each in (self, *others)])
+        resumed = [f"Checkpoint({str(e.directory)!r})" for e in self._all(state) if e.resume]
+        if self.resume and len(resumed) > 1:  # their order of attachment would decide
+            raise ValueError(
+                f"{len(resumed)} handlers have resume=: {', '.join(resumed)}. A run goes on from "
+                "one checkpoint, so leave resume= to one of them; the others need none to go on "
+                "saving to their directories beside it"
+            )
         warn_of_buckets(state.engine)
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
-        if self._is_first(state):
+        if self._all(state)[0] is self:
             Changes(state)
         if state.is_new:
             self._begin(state, recorder.depot)
@@ -197,14 +199,10 @@ class Checkpoint(EvaluatesSaved):
 
     def _begin(self, state: State[Any, Any], depot: Depot) -> None:
         """Note the settings; resume a run, or start a new one."""
-        control = state.control
-        # No real run resumes a trial run; and epochs of another length are other epochs.
-        limit = {"max_batches": control.max_batches, "epoch_length": control.epoch_length}
-        steps = settings_of_steps(state.engine.handlers)
-        control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
-        others = self._others(state)
+        note_settings(state)
+        others = [each for each in self._all(state) if each is not self]
         if self.resume:
-            if self.load(state):
+            if self.load(state, depot):
                 state.control.noted.put_back()
             else:
                 for each in others:
@@ -219,12 +217,8 @@ class Checkpoint(EvaluatesSaved):
 
     def start(self, state: State[Any, Any]) -> None:
         """Put back what functions of STARTED have set again."""
-        if self._is_first(state):
+        if self._all(state)[0] is self:
             state.control.noted.start()
-
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for a save at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
 
     def save(self, state: State[Any, Any]) -> None:
         """Copy the run if a save was asked for; the copy is written in the background.
@@ -235,7 +229,7 @@ class Checkpoint(EvaluatesSaved):
             ValueError: At the first save: no start of the script could resume from it.
         """
         recorder = self.recorder(state)
-        if reasons := recorder.prepare(state, also=None):
+        if reasons := recorder.prepare(state):
             self.record(state, recorder, reasons)
 
     def record(self, state: State[Any, Any], to: Recorder, reasons: list[str]) -> None:
@@ -246,27 +240,18 @@ class Checkpoint(EvaluatesSaved):
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.depot.directory / n).exists()]
-        buffers: Buffers = {}
         if ranks.world_size() > 1:
-            buffers = buffers_of_own(state.engine.objects)
             memory.buckets.update(buckets_of(state.engine))
-        engine, layout, checked = state.engine, recorder.layout, recorder.read_back
-        objects, lent = engine.objects, engine.lent
+        # A run that resumes from here does not repeat the exports that are being written.
+        exports = (each for each in state.engine.handlers.values() if isinstance(each, Export))
+        buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
-            lambda: take_run(objects, take_part(state), layout, lent, buffers, checked),
+            lambda: Snapshot.of(state, buffers, recorder.layout, recorder.read_back),
             reasons,
             broken=memory.broken.copy(),
-            exports=self._exports(state),
+            exports=[*filter(None, (each.recorder(state).writer.under_way for each in exports))],
         )
-
-    def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, for handlers that read it during the run.
-
-        Raises:
-            OSError: The save could not be written.
-        """
-        self.recorder(state).wait()
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory.
@@ -275,15 +260,15 @@ class Checkpoint(EvaluatesSaved):
             OSError: The save could not be written.
         """
         sys.audit("camshaft.Checkpoint.close", self, state)
-        self.recorder(state).close(state)
+        super().close(state)
 
-    def load(self, state: State[Any, Any]) -> bool:
+    def load(self, state: State[Any, Any], depot: Depot) -> bool:
         """Resume from the chosen checkpoint; False if there is none."""
-        once, depot = VerifyingReader(), self.recorder(state).depot
+        once = VerifyingReader()
         saved, broken = depot.find(self.resume or "latest", self.keep, once.verify)
         if saved is None:
             return False
-        name = state.engine.name_of(self)
+        name = state.memory.names[id(self)]  # as it has a recorder by now
         resume(state, saved, name, read_once=once, override=self.override, reset=self.reset)
         memory = state.recall(self, CheckpointMemory)
         memory.broken = sorted({*memory.broken, *broken})
@@ -291,23 +276,12 @@ class Checkpoint(EvaluatesSaved):
             arrange_buckets(state.engine, memory.buckets)
         if ranks.rank() == 0:
             depot.go_on_from(saved)
-        place, epoch, iteration = saved.path, state.epoch, state.iteration
-        logger.info("resumed from %s (epoch %d, iteration %d)", place, epoch, iteration)
+        at = state.epoch, state.iteration
+        logger.info("resumed from %s (epoch %d, iteration %d)", saved.path, *at)
         return True
 
-    def _is_first(self, state: State[Any, Any]) -> bool:
-        found = state.engine.handlers.values()
-        return next(each for each in found if isinstance(each, Checkpoint)) is self
-
-    def _others(self, state: State[Any, Any]) -> list[Checkpoint]:
-        found = state.engine.handlers.values()
-        return [each for each in found if isinstance(each, Checkpoint) and each is not self]
-
-    def _exports(self, state: State[Any, Any]) -> list[Future[None]]:
-        """The exports that are being written: a run that resumes from here does not repeat them."""
-        exports = [each for each in state.engine.handlers.values() if isinstance(each, Export)]
-        found = [each.under_way(state) for each in exports]
-        return [each for each in found if each is not None]
+    def _all(self, state: State[Any, Any]) -> list[Checkpoint]:
+        return [each for each in state.engine.handlers.values() if isinstance(each, Checkpoint)]
 
     @property
     def _path(self) -> Path | None:
@@ -315,15 +289,8 @@ class Checkpoint(EvaluatesSaved):
         known = (True, False, None, "latest", "best")
         return None if self.resume in known else Path(str(self.resume))
 
-    def recorder(self, state: State[Any, Any]) -> Recorder:
-        """What writes this handler's checkpoints of a run."""
-
-        def make() -> Recorder:
-            return Recorder(self, self._depot(), background=self.background)
-
-        return state.recall(self, make, saved=False)
-
-    def _depot(self) -> Depot:
-        depot = Depot(self.directory)
+    def depot(self, state: State[Any, Any]) -> Depot:
+        """The directory, in which the checkpoint stays that `resume` names."""
+        depot = super().depot(state)
         depot.spared = self._path and self._path.resolve()
         return depot

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
@@ -15,15 +14,15 @@ from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
-from .directory import checkpoints, scratch
+from .directory import Directory, checkpoints
 from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
-from .save import Depot, OnFailure, Recorder, Snapshot, check_arguments, stream_of, take
+from .save import Depot, OnFailure, SavingHandler, Snapshot, stream_of, take
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 
 @dataclass(frozen=True, eq=False)
-class Export:
+class Export(SavingHandler):
     """Write the weights of one object, beside a `Checkpoint` or without one.
 
     Of a sharded model, rank 0 writes the same file: it asks the other ranks for their parts of one
@@ -59,6 +58,8 @@ class Export:
     'model'
     """
 
+    is_mirrored = False
+
     directory: str | Path
     _: KW_ONLY
     object: str = "model"
@@ -68,9 +69,6 @@ class Export:
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
-
-    def __post_init__(self) -> None:
-        check_arguments(self, is_mirrored=False)
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock before the run, ask by the trigger, and export when asked."""
@@ -95,7 +93,7 @@ class Export:
             )
         if self.pretrained:
             _check_pretrained(self.object, state.engine.objects[self.object])
-        self._recorder(state).depot.open()
+        self.recorder(state).depot.open()
 
     def warn_of_others(self, state: State[Any, Any]) -> None:
         """Warn a new run that claims also count the exports of an earlier run."""
@@ -106,10 +104,6 @@ class Export:
                 *(self.directory, found[-1].path.name),
             )
 
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for an export at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
-
     def save(self, state: State[Any, Any]) -> None:
         """Copy the weights if an export was asked for; the copy is written in the background.
 
@@ -117,7 +111,7 @@ class Export:
             OSError: The export before could not be written.
         """
         own = {self.object: state.engine.objects[self.object]}
-        if not (reasons := self._recorder(state).prepare(state, own)):
+        if not (reasons := self.recorder(state).prepare(state, own)):
             return
         with evaluating(state.engine):
             if not self._is_sharded(state):
@@ -142,38 +136,18 @@ class Export:
         make: Callable[[], Snapshot],
         whole: Mapping[str, Tensor] | None = None,
     ) -> None:
-        recorder, own = self._recorder(state), state.engine.objects[self.object]
+        recorder, own = self.recorder(state), state.engine.objects[self.object]
         if self.pretrained:
             make = partial(_pretrained, recorder.depot.directory, self.object, own, whole)
         recorder.record(state, make, reasons)
 
-    def wait(self, state: State[Any, Any]) -> None:
-        """Wait until the last export is on the disk, for handlers that read it during the run.
+    def depot(self, state: State[Any, Any]) -> Depot:
+        """The directory, to which rank 0 alone writes."""
+        return Depot(self.directory, is_export=True)
 
-        Raises:
-            OSError: The export could not be written.
-        """
-        self._recorder(state).wait()
-
-    def under_way(self, state: State[Any, Any]) -> Future[None] | None:
-        """The export that is being written, for checkpoints, which appear after it."""
-        return self._recorder(state).under_way
-
-    def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last export is on the disk, and release the directory.
-
-        Raises:
-            OSError: The export could not be written.
-        """
-        self._recorder(state).close(state)
-
-    def _recorder(self, state: State[Any, Any]) -> Recorder:
-        def make() -> Recorder:
-            # A sharded export sends to other ranks, which no thread may do.
-            is_background = self.background and not self._is_sharded(state)
-            return Recorder(self, Depot(self.directory, is_export=True), background=is_background)
-
-        return state.recall(self, make, saved=False)
+    def has_thread(self, state: State[Any, Any]) -> bool:
+        """False also for a sharded export: it sends to other ranks, which no thread may do."""
+        return self.background and not self._is_sharded(state)
 
     def _is_sharded(self, state: State[Any, Any]) -> bool:
         objects = state.engine.objects
@@ -200,7 +174,7 @@ def _pretrained(
     The files are written to a temporary place in `directory`, and then read into memory. `whole`
     are the weights of a sharded model.
     """
-    with scratch(directory) as place:
+    with Directory(directory).scratch() as place:
         model: Any = unwrap(module)
         if whole is None:
             model.save_pretrained(place)

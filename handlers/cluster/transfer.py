@@ -52,18 +52,15 @@ class Shelf:
     def offer(self, key: Key, make: Callable[[], Parts]) -> None:
         """Give what `make` makes to whoever asks for it, and no older offer of this kind."""
         with self._changed:
-            self._withdraw(key[0])
+            self.withdraw(key[0])
             self._offers[key] = make
             self._changed.notify_all()
 
     def withdraw(self, kind: str) -> None:
         """Free the memory of offers that nobody needs."""
         with self._changed:
-            self._withdraw(kind)
-
-    def _withdraw(self, kind: str) -> None:
-        for old in [old for old in self._offers if old[0] == kind]:
-            del self._offers[old]
+            for old in [old for old in self._offers if old[0] == kind]:
+                del self._offers[old]
 
     def await_served(self, key: Key, count: int, most: float) -> None:
         """Wait until so many processes have got an offer, at most so many seconds."""

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from .opening import opened, refuse_odd
+from .opening import is_still, opened, refuse_odd
 from .printable import printable
 
 try:
@@ -77,7 +78,10 @@ def locked(directory: Path, patience: float = 0.0) -> Generator[Callable[[], boo
         descriptor = _acquire(directory, owner, time.monotonic() + patience)
         _locks[key] = owner
     try:
-        yield lambda: _holds(directory, descriptor, status)
+        if descriptor is None:
+            yield partial(is_still, directory, status)
+        else:
+            yield partial(is_still, directory / LOCK, os.fstat(descriptor))
     finally:
         if os.getpid() == owner["process"]:  # a fork does not have the lock
             with _guard:
@@ -111,7 +115,7 @@ def _acquire(directory: Path, owner: dict[str, Any], end: float) -> int | None:
                 "%s cannot be locked, so a second writer would not be noticed: %s", directory, error
             )
             return None
-        if _is_at(path, descriptor):  # otherwise its owner has just removed the file
+        if is_still(path, os.fstat(descriptor)):  # otherwise its owner has just removed the file
             if os.fstat(descriptor).st_nlink == 1:
                 os.truncate(descriptor, 0)
                 os.write(descriptor, json.dumps(owner).encode())
@@ -123,25 +127,11 @@ def _acquire(directory: Path, owner: dict[str, Any], end: float) -> int | None:
 def _release(directory: Path, descriptor: int | None) -> None:
     if descriptor is not None:
         with suppress(OSError):
-            if _is_at(directory / LOCK, descriptor):  # another directory may have taken the path
+            if is_still(
+                directory / LOCK, os.fstat(descriptor)
+            ):  # another directory may have taken the path
                 (directory / LOCK).unlink()
         os.close(descriptor)
-
-
-def _holds(directory: Path, descriptor: int | None, status: os.stat_result) -> bool:
-    try:
-        if descriptor is not None:
-            return _is_at(directory / LOCK, descriptor)
-        return directory.is_dir() and os.path.samestat(directory.stat(), status)
-    except OSError:  # unknown; the next write raises the error
-        return True
-
-
-def _is_at(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(path.lstat(), os.fstat(descriptor))
-    except (FileNotFoundError, NotADirectoryError):
-        return False
 
 
 def _owner_in(content: bytes) -> dict[str, Any]:

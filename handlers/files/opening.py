@@ -126,6 +126,16 @@ def refuse_removed(descriptor: int, path: Path) -> None:
         )
 
 
+def is_still(path: Path, status: os.stat_result) -> bool:
+    """True if this file or directory is at the path, or if that cannot be found out now."""
+    try:
+        return os.path.samestat(path.stat(), status)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # the next write raises the error
+        return True
+
+
 def opened(path: Path, flags: int) -> int:
     """Open a regular file by these flags.
 

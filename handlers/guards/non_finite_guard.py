@@ -172,8 +172,8 @@ class NonFiniteGuard:
         if self.metric in new and not ranks.is_distributed():
             value = new[self.metric]
             value = as_float(value) if isinstance(value, int) else value
-            is_scalar = isinstance(value, Tensor) and value.ndim == 0
-            if not isinstance(value, float) and not (is_scalar and value.device == found.device):
+            is_here = isinstance(value, Tensor) and value.ndim == 0 and value.device == found.device
+            if not (is_here or isinstance(value, float)):
                 return False
             found = found + value
         is_good = math.isfinite(found)

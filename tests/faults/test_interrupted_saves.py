@@ -15,8 +15,7 @@ import torch
 
 from camshaft import Events
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import verify_files
-from camshaft.handlers.tools.checkpoints.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import strip_to_weights, verify_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 OLDER, NEW = "iteration-0000000002", "iteration-0000000003"

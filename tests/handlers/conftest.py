@@ -7,9 +7,9 @@ import pytest
 
 from camshaft import Events, State
 from camshaft.__main__ import main
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 
 AT_4 = Events.ITERATION_COMPLETED(at=4)
 KEEP = "best(1, 'loss', mode='min') | latest(2)"
@@ -23,7 +23,7 @@ def save(tmp_path):
     def write_one(iteration, loss=math.nan, keep=KEEP, metrics=(), **more):
         metrics = {"loss": loss, **dict(metrics)}
         manifest = Manifest(iteration=iteration, metrics=metrics, keep=keep, **more)
-        return write_checkpoint(tmp_path / "run", streamed(empty), manifest).path
+        return Directory(tmp_path / "run").write(empty.streamed(), manifest).path
 
     return write_one
 

@@ -12,7 +12,7 @@ from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.checkpoint.state_dict_saver import save
 
 from ...checkpoint import Saved
-from ...checkpoint.directory import pt_content, read_objects, telling_new, tree_in
+from ...checkpoint.directory import content_of_file, telling_new
 from ...files import appearing, make_directory
 from .directory import qualified
 
@@ -38,11 +38,7 @@ def export_dcp(saved: Saved, directory: str | Path, object: str | None = None) -
     directory = Path(directory)
     if directory.exists():
         raise FileExistsError(f"{directory} exists; name a directory that is new")
-    states = read_objects(saved, object)
-    for name, each in tree_in(saved.path)["objects"].items():
-        if name in states and each.get("parameters"):
-            states[name] = by_names(name, states[name], each["parameters"])
-    content = pt_content(states, saved.manifest, object)
+    content = content_of_file(saved, object, by_names)
     with telling_new(directory):
         make_directory(directory.absolute().parent)
         with appearing(directory) as temporary:

@@ -6,16 +6,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from zipfile import ZIP_STORED, ZipFile, is_zipfile
 
 from ...files import printable_lines, regular
 from ..format import FROZEN, TENSORS
-from .catalogue import Verify, chosen, find
+from .catalogue import NAME, chosen, find, saved_at
 from .contents import stored_in
-from .saved import NAME, Saved, read_weights, saved_at
-from .verify import verify_files
+from .saved import Saved, read_weights
 
 Reader = Callable[[Path, str], Mapping[str, Any] | None]
 
@@ -51,13 +51,9 @@ def weights_at(
     if not together and NAME.fullmatch(path.absolute().name):
         return read_weights(saved_at(path), object, is_verified=False)
 
-    def choose(verify: Verify) -> Path | None:
-        saved = find(path, verify)
-        return None if saved is None else saved.path
-
-    place = chosen(choose) if together else choose(verify_files)
-    if place is not None:
-        return read_weights(saved_at(place), object, is_verified=True)
+    saved = chosen(partial(find, path)) if together else find(path)
+    if saved is not None:
+        return read_weights(saved, object, is_verified=True)
     if (file := path / f"{object}{TENSORS}").exists():
         return stored_in(file.resolve())  # resolved, since Hugging Face's caches hold links
     raise FileNotFoundError(f"{path} holds no checkpoint and no {object}{TENSORS}")

@@ -6,34 +6,89 @@ Importing this file imports no torch, which takes longer than looking at a direc
 from __future__ import annotations
 
 import logging
+import os
+import re
 import socket
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from operator import itemgetter
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ....engine import ranks
+from ...files import budget, regular
 from ..format import (
+    LARGEST_COUNT,
     MANIFEST,
     Best,
     BrokenCheckpoint,
     Keep,
+    Manifest,
+    UnreadableError,
     UnreadCheckpoint,
     best,
-    keep_of,
     reading,
 )
-from .saved import NAME, Saved, names_in, saved_at
+from .saved import Saved
 from .verify import check_pieces, verify_files, verify_portion
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-Result = TypeVar("Result")
+Choice = TypeVar("Choice", bound="Saved | None")
 Verify = Callable[[Saved], None]
 """Raises BrokenCheckpoint if a checkpoint is not whole."""
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+"""The names of checkpoints in a directory of them."""
 SHOWN = 20
 """The most broken checkpoints that a message names; a directory may hold thousands."""
+
+
+def saved_at(path: Path, name: str | None = None) -> Saved:
+    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
+    with reading(path, MANIFEST):
+        if path.is_symlink():
+            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
+        with regular(path / MANIFEST) as file:
+            text = file.read(budget.LARGEST_MANIFEST + 1)
+        try:
+            if len(text) > budget.LARGEST_MANIFEST:
+                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
+            manifest = Manifest.of_json(text)
+        except ValueError as error:
+            raise ValueError(f"cannot be used: {error}") from error
+        name = path.name if name is None else name
+        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
+            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
+    return Saved(path, manifest)
+
+
+def is_checkpoint(path: Path) -> bool:
+    """True if the path is one checkpoint, rather than a directory of checkpoints."""
+    is_named = path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
+    return is_named or (path / MANIFEST).exists()
+
+
+def names_in(directory: Path) -> list[str]:
+    """The names of the checkpoints in a directory, in their order."""
+    found = os.listdir(directory) if directory.is_dir() else []
+    return sorted(filter(NAME.fullmatch, found))
+
+
+def next_number(found: Collection[Saved]) -> int:
+    """The number of the next checkpoint: one more than the largest of those `found`.
+
+    Raises:
+        UnreadableError: There is no larger number.
+    """
+    newest = max(found, key=lambda each: each.manifest.number, default=None)
+    if newest is None:
+        return 1
+    if newest.manifest.number >= LARGEST_COUNT:
+        raise UnreadableError(
+            f"the checkpoint {newest.path} has the number {newest.manifest.number}, after which "
+            "no save can be numbered, and no run has written it: move it out of the directory"
+        )
+    return newest.manifest.number + 1
 
 
 def scan(
@@ -100,15 +155,16 @@ class Checkpoints(list[Saved]):
     def best_by(self, claim: Best) -> Saved | None:
         """The good checkpoint that is best by a claim; see `best`."""
         numbered = {saved.manifest.number: saved for saved in self}
-        ranked = claim.ranking([saved.manifest for saved in self])
+        manifests = [saved.manifest for saved in self]
+        ranked = claim.ranking(manifests)
         if self and not ranked:
-            raise _no_metric(self.directory, claim, self)
+            raise claim.unknown(self.directory, manifests)
         return self._first_good(numbered[each.number] for each in ranked)
 
     def _mode_of(self, metric: str) -> Literal["min", "max"]:
         for saved in reversed(self):
             with suppress(ValueError):  # claims of a later version
-                for claim in keep_of(saved.manifest.keep).bests:
+                for claim in Keep.of(saved.manifest.keep).bests:
                     if claim.metric == metric:
                         return claim.mode
         if any(metric in saved.manifest.metrics for saved in self):
@@ -168,7 +224,7 @@ def find(place: Path, verify: Verify = verify_files, claim: Best | None = None) 
         BrokenCheckpoint: The one at the path is damaged.
         ValueError: All checkpoints in the directory are broken, or none has the claim's metric.
     """
-    if NAME.fullmatch(place.absolute().name) or (place / MANIFEST).is_file():
+    if is_checkpoint(place):
         saved = saved_at(place)
         verify(saved)
         return saved
@@ -196,28 +252,8 @@ def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
     return saved
 
 
-def refuse_unknown_metrics(directory: Path, found: Collection[Saved], keep: Keep) -> None:
-    """Refuse a misspelt metric: its claim would keep no checkpoint.
-
-    Raises:
-        ValueError: There are checkpoints, and none has the metric of a claim.
-    """
-    known = {name for saved in found for name in saved.manifest.metrics}
-    for claim in keep.bests:
-        if found and claim.metric not in known:
-            raise _no_metric(directory, claim, found)
-
-
-def _no_metric(directory: Path, claim: Best, found: Iterable[Saved]) -> ValueError:
-    known = sorted({name for saved in found for name in saved.manifest.metrics})
-    return ValueError(
-        f"no checkpoint in {directory} has the metric {claim.metric!r}; they have: "
-        f"{', '.join(map(repr, known)) or 'none'}"
-    )
-
-
-def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> Result:
-    """Let rank 0 choose among checkpoints that all ranks verify; return its choice on all ranks.
+def chosen(choose: Callable[[Verify], Choice], alone: Verify = verify_files) -> Choice:
+    """Let rank 0 choose a checkpoint among some that all ranks verify; its choice, on all ranks.
 
     To try a checkpoint takes one broadcast and one gather. Each rank reads a portion of the files.
 
@@ -231,23 +267,25 @@ def chosen(choose: Callable[[Verify], Result], alone: Verify = verify_files) -> 
     """
     if ranks.world_size() == 1:
         return choose(alone)
+    found: Any = None
     with ranks.on_all_ranks("find a checkpoint"):
-        result: Result | None = None
         if ranks.rank() == 0:
             ends: BrokenCheckpoint | None = None
             try:
-                result = choose(_verify_together)
+                found = choose(_verify_together)
             except BrokenCheckpoint as error:
                 ends = error
                 raise
             finally:
-                ranks.from_first(ends)
+                ranks.from_first((ends, found and found.path))
         else:
-            while isinstance(heard := ranks.from_first(None), Path):
+            while isinstance(heard := ranks.from_first(found), Path):
                 _verify_own_portion(heard)
-            if heard is not None:
-                raise heard
-    return ranks.from_first(result)  # type: ignore[return-value]  # of rank 0, which has one
+            ends, path = heard
+            if ends is not None:
+                raise ends
+            found = path and saved_at(path)  # each rank reads the manifest itself
+    return found  # type: ignore[no-any-return]
 
 
 def _verify_together(saved: Saved) -> None:

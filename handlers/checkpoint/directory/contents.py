@@ -18,6 +18,7 @@ from ..format import (
     FROZEN,
     PIECES,
     TENSORS,
+    TREE,
     Grid,
     Payload,
     Table,
@@ -26,9 +27,11 @@ from ..format import (
     open_tensors,
     rank_file,
     reading,
+    references,
     table_of_tree,
     tensors_in,
     tree_at,
+    tree_in,
 )
 
 if TYPE_CHECKING:
@@ -162,13 +165,6 @@ def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTen
     }
 
 
-def stored_in_pieces(
-    file: str, grids: Mapping[str, Grid], files: OpenFiles
-) -> dict[str, StoredTensor]:
-    """The tensors whose pieces lie in the files of ranks, by name; nothing is read."""
-    return {name: StoredTensor(grid.info, files, file, name, grid) for name, grid in grids.items()}
-
-
 def tensors_by_name(
     saved: Saved, files: Collection[str] | None = None, but: Collection[str] = ()
 ) -> dict[str, dict[str, StoredTensor]]:
@@ -193,7 +189,34 @@ def tensors_by_name(
     for file in [each for each in found if f"{each}{FROZEN}" in found]:
         found[file] = found[f"{file}{FROZEN}"] | found[file]
     cut = (each for each in table if files is None or each in files)
-    return found | {file: stored_in_pieces(file, table[file], opened) for file in cut}
+    for file in cut:
+        own = table[file].items()
+        found[file] = {n: StoredTensor(grid.info, opened, file, n, grid) for n, grid in own}
+    return found
+
+
+def contents_of(saved: Saved) -> tuple[Any, list[tuple[str, list[StoredTensor], str]]]:
+    """What a verified checkpoint holds: its run as JSON, and the tensors of each of its objects.
+
+    The run is that of the first rank; None for an export. Of each object its name, its tensors, and
+    the file of these, or a pattern of several files; those of the run come last.
+    """
+    with reading(saved.path, TREE):
+        objects, tensors = tree_in(saved.path)["objects"], tensors_by_name(saved)
+        holds_run, rows = saved.manifest.holds_run, list[tuple[str, list[StoredTensor], str]]()
+        run = tree_at(saved.path, f"{rank_file(0)}.json")["run"] if holds_run else None
+        left = {file: dict(each) for file, each in tensors.items()}
+        for name, each in objects.items():
+            own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
+            rows.append((name, own, each["file"]))
+        files = {file for _, _, file in rows}
+        split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
+        others = {f: t for f, t in left.items() if t and f.removesuffix(FROZEN) not in split}
+        rows += [("(the run)", [*rest.values()], file) for file, rest in others.items()]
+        names = {file: f"{file}{'*' if file in split else ''}{TENSORS}" for file in tensors}
+        cut = {f for f, own in tensors.items() if any(each.grid for each in own.values())}
+        names |= dict.fromkeys(cut, f"{rank_file(0)[:5]}*{TENSORS}")
+        return run, [(name, own, names[file]) for name, own, file in rows]
 
 
 def read_part(saved: Saved, rank: int) -> tuple[Any, dict[str, StoredTensor]]:

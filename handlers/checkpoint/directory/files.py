@@ -1,20 +1,18 @@
-"""The files of a directory of checkpoints: written durably, read back, removed; and its lock."""
+"""The files of a directory of checkpoints: written durably, read back, removed."""
 
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import re
 import zlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import disk_usage
 
-from ....engine import ranks
-from ...files import beside, created, locked, make_directory, regular, remove_path, shared, size_of
+from ...files import created, regular, shared, size_of
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
@@ -34,12 +32,8 @@ from ..format import (
 )
 from .verify import refuse_other_pieces
 
-logger: logging.Logger = logging.getLogger("camshaft")
-
 SMALLEST = 2**20
 """The fewest bytes of a file that checkpoints share."""
-PATIENCE = 30.0
-"""Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
 TREE_OF_RANK = re.compile(r"rank-\d{5,}\.json", re.ASCII)
 OWN = r"iteration-\d+(\.\d+)?|LATEST"
 """The names of what a run writes to its directory."""
@@ -196,17 +190,6 @@ def need_space(directory: Path, size: int) -> None:
         )
 
 
-@contextmanager
-def scratch(directory: Path) -> Generator[Path, None, None]:
-    """A temporary directory inside `directory`; `sweep` removes those of killed processes."""
-    temporary = beside(directory / "iteration-0", "tmp")
-    temporary.mkdir()
-    try:
-        yield temporary
-    finally:
-        remove_path(temporary)
-
-
 def remove_share(directory: Path, number: int, count: int) -> None:
     """Remove one of several equal shares of the files in a directory, and it with the last of them.
 
@@ -223,47 +206,3 @@ def remove_share(directory: Path, number: int, count: int) -> None:
 def sweep_run(directory: Path) -> None:
     """Remove what a killed process had not finished writing or removing."""
     sweep_beside(directory, OWN)
-
-
-class DirectoryLock:
-    """Keeps a directory for one run, also when somebody removes the directory under the run."""
-
-    def __init__(self, directory: Path) -> None:
-        """Hold nothing yet."""
-        self.directory = directory
-        self._held = ExitStack()
-        self._is_held: Callable[[], bool] = lambda: False
-
-    def acquire(self) -> None:
-        """Make and lock the directory, and remove unfinished files of killed runs.
-
-        On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
-        and the rank 0 of before may still be ending.
-
-        Raises:
-            BlockingIOError: Another run writes there.
-        """
-        make_directory(self.directory)
-        patience = PATIENCE if ranks.world_size() > 1 else 0.0
-        self._is_held = self._held.enter_context(locked(self.directory, patience))
-        sweep_run(self.directory)
-
-    def renew(self) -> None:
-        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
-
-        Raises:
-            BlockingIOError: Another run has begun to write there meanwhile.
-        """
-        if self._is_held():
-            return
-        self._held.close()
-        self.acquire()
-        logger.warning(
-            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
-            "goes on there, and earlier checkpoints are where they are now, if anywhere",
-            self.directory,
-        )
-
-    def release(self) -> None:
-        """Let other runs write there."""
-        self._held.close()

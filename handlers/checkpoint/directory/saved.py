@@ -6,35 +6,24 @@ Importing this file imports no torch, which takes longer than looking at a direc
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from sys import intern
 from typing import Any, BinaryIO
 
-from ...files import appearing, budget, created, make_directory, refuse_odd, regular
+from ...files import appearing, created, make_directory, refuse_odd
 from ..format import (
-    LARGEST_COUNT,
-    MANIFEST,
     TENSORS,
     TREE,
     BrokenCheckpoint,
-    Checksums,
     Manifest,
-    UnreadableError,
     decode,
     reading,
     tree_in,
 )
 from .contents import StoredTensor, payload_of, tensors_by_name
-from .verify import verify_files, verify_objects
-
-NO_SUMS = Checksums(0, [])
-NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
-"""The names of checkpoints in a directory of them."""
+from .verify import compare_sizes, foreign_in, verify_files, verify_objects
 
 
 @dataclass(frozen=True)
@@ -48,7 +37,19 @@ class Saved:
     @property
     def foreign(self) -> list[str]:
         """The names of files in its directory that do not belong to it."""
-        return sorted({*os.listdir(self.path)}.difference(self.manifest.files, [MANIFEST]))
+        return foreign_in(self)
+
+    def problem(self, *, thoroughly: bool = True) -> str | None:
+        """Why it is broken; None if it is whole.
+
+        Args:
+            thoroughly: True to read every file; otherwise only sizes are compared.
+        """
+        try:
+            (verify_files if thoroughly else compare_sizes)(self)
+        except BrokenCheckpoint as error:
+            return error.reason
+        return None
 
     def state_dict(self, object: str) -> Any:
         """The state of one of the run's objects, such as `"model"`, on the CPU.
@@ -103,95 +104,12 @@ class Saved:
             with _new_file(file) as opened:
                 opened.writelines(payload.pieces())
         else:
-            from .pt_export import pt_content, write_pt  # it imports torch
+            from .pt_export import write_pt  # it imports torch
 
-            content = pt_content(read_objects(self, object), self.manifest, object)
+            content = content_of_file(self, object)
             with _new_file(file) as opened:
                 write_pt(content, opened)
         return file
-
-
-def saved_at(path: Path, name: str | None = None) -> Saved:
-    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
-    with reading(path, MANIFEST):
-        if path.is_symlink():
-            raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
-        with regular(path / MANIFEST) as file:
-            text = file.read(budget.LARGEST_MANIFEST + 1)
-        try:
-            if len(text) > budget.LARGEST_MANIFEST:
-                raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
-            manifest = Manifest.of_json(text)
-        except ValueError as error:
-            raise ValueError(f"cannot be used: {error}") from error
-        name = path.name if name is None else name
-        if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
-            raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
-    return Saved(path, manifest)
-
-
-def names_in(directory: Path) -> list[str]:
-    """The names of the checkpoints in a directory, in their order."""
-    found = os.listdir(directory) if directory.is_dir() else []
-    return sorted(filter(NAME.fullmatch, found))
-
-
-class ManifestCache:
-    """The checkpoints of a directory that a run writes to: a manifest is read when it is new.
-
-    Of their files, only the names are kept: all of thousands of ranks would take much memory.
-    """
-
-    def __init__(self, directory: Path) -> None:
-        """Read nothing yet."""
-        self._directory = directory
-        self._known: dict[str, tuple[object, Saved]] = {}
-
-    def scan(self) -> list[Saved]:
-        """The checkpoints that are there now, in the order of writing, without broken ones."""
-        found: dict[str, tuple[object, Saved]] = {}
-        for name in names_in(self._directory):
-            with suppress(OSError, BrokenCheckpoint):
-                mark = _mark(self._directory / name)
-                before, saved = self._known.get(name, (None, None))
-                if saved is None or mark != before:
-                    saved = _without_sums(saved_at(self._directory / name))
-                found[name] = mark, saved
-        self._known = found
-        return sorted((each for _, each in found.values()), key=lambda each: each.manifest.number)
-
-    def add(self, saved: Saved) -> None:
-        """Remember a checkpoint that has just been written."""
-        with suppress(OSError):
-            self._known[saved.path.name] = _mark(saved.path), _without_sums(saved)
-
-
-def _without_sums(saved: Saved) -> Saved:
-    names = dict.fromkeys(map(intern, saved.manifest.files), NO_SUMS)
-    return replace(saved, manifest=replace(saved.manifest, files=names))
-
-
-def _mark(path: Path) -> object:
-    """Changes if another directory or manifest is there; of a link it is that of the link."""
-    status = (path / MANIFEST).lstat()
-    return path.lstat().st_ino, status.st_ino, status.st_size, status.st_mtime_ns
-
-
-def next_number(found: Collection[Saved]) -> int:
-    """The number of the next checkpoint: one more than the largest of those `found`.
-
-    Raises:
-        UnreadableError: There is no larger number.
-    """
-    newest = max(found, key=lambda each: each.manifest.number, default=None)
-    if newest is None:
-        return 1
-    if newest.manifest.number >= LARGEST_COUNT:
-        raise UnreadableError(
-            f"the checkpoint {newest.path} has the number {newest.manifest.number}, after which "
-            "no save can be numbered, and no run has written it: move it out of the directory"
-        )
-    return newest.manifest.number + 1
 
 
 def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
@@ -239,6 +157,23 @@ def read_objects(saved: Saved, object: str | None = None) -> dict[str, Any]:
     found = encoded_objects(saved, object)
     with reading(saved.path, TREE):
         return {name: decode(*each) for name, each in found.items()}
+
+
+def content_of_file(
+    saved: Saved, object: str | None, change: Callable[[str, Any, Any], Any] | None = None
+) -> Any:
+    """The content of a file with the states of all objects, or of one: see `Saved.export`.
+
+    `change` gets the name and state of an optimizer, and the names of its parameters, and returns
+    what the file holds in the place of the state.
+    """
+    from .pt_export import pt_content  # it imports torch
+
+    states = read_objects(saved, object)
+    for name, each in tree_in(saved.path)["objects"].items() if change else ():
+        if change and name in states and each.get("parameters"):
+            states[name] = change(name, states[name], each["parameters"])
+    return pt_content(states, saved.manifest, object)
 
 
 def read_weights(saved: Saved, object: str, *, is_verified: bool) -> Mapping[str, Any]:

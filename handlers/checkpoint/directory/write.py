@@ -1,21 +1,33 @@
-"""Writing checkpoints to a directory so that they last, and dropping old ones."""
+"""A directory of checkpoints that a run writes to: locked, written durably, and tidied."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import count
 from os.path import lexists
 from pathlib import Path
 from shutil import disk_usage
+from sys import intern
 
-from ...files import beside, created, make_directory, put_in_place, remove_path, synchronise
+from ....engine import ranks
+from ...files import (
+    beside,
+    created,
+    locked,
+    make_directory,
+    put_in_place,
+    regular,
+    remove_path,
+    synchronise,
+)
 from ..format import (
     MANIFEST,
     MANY,
     MOST_CHECKSUMS,
+    BrokenCheckpoint,
     Checksums,
     Keep,
     Manifest,
@@ -25,45 +37,263 @@ from ..format import (
     folded_together,
     needing_memory,
 )
-from .catalogue import scan
-from .files import read_back, read_manifest_back, write_files
-from .saved import Saved, next_number
+from .catalogue import names_in, next_number, saved_at, scan
+from .files import need_space, read_back, read_manifest_back, sweep_run, write_files
+from .saved import Saved
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 LATEST = "LATEST"
+LONGEST = 300
+"""The most bytes of `LATEST` that are read; it holds one name."""
+PATIENCE = 30.0
+"""Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
+NO_SUMS = Checksums(0, [])
 
 
-def write_checkpoint(
-    directory: Path,
-    payloads: Mapping[str, Payload],
-    manifest: Manifest,
-    before: Saved | None = None,
-) -> Saved:
-    """Write a whole checkpoint or nothing; when this returns, it is on the disk.
+class Directory:
+    """A directory of checkpoints that one run writes to, also if somebody removes it meanwhile."""
 
-    Args:
-        directory: The directory of the checkpoints.
-        payloads: The files.
-        manifest: See `commit`.
-        before: See `commit`.
+    def __init__(self, path: Path) -> None:
+        """Lock nothing, and read nothing yet."""
+        self.path = path
+        self._held = ExitStack()
+        self._is_held: Callable[[], bool] = lambda: False
+        self._known: dict[str, tuple[object, Saved]] = {}
+        """By name: the checkpoints, and what changes if another one has the name."""
 
-    Raises:
-        OSError: Writing failed. Nothing of the checkpoint is left; older ones are as they were.
-        UnreadableError: The files could not be read again, and none of them is left; or the
-            manifest or a file would be too large, and nothing was written.
-    """
-    manifest.refuse_large(payloads, 1)
-    place, _ = place_for(directory, manifest.iteration, before)
-    temporary = beside(place, "tmp")
-    try:
+    @property
+    def names(self) -> list[str]:
+        """The names of the checkpoints, broken ones too, in their order."""
+        return names_in(self.path)
+
+    def lock(self) -> None:
+        """Make and lock the directory, and remove unfinished files of killed runs.
+
+        On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
+        and the rank 0 of before may still be ending.
+
+        Raises:
+            BlockingIOError: Another run writes there.
+        """
+        make_directory(self.path)
+        patience = PATIENCE if ranks.world_size() > 1 else 0.0
+        self._is_held = self._held.enter_context(locked(self.path, patience))
+        sweep_run(self.path)
+
+    def renew(self) -> None:
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
+
+        Raises:
+            BlockingIOError: Another run has begun to write there meanwhile.
+        """
+        if self._is_held():
+            return
+        self._held.close()
+        self.lock()
+        logger.warning(
+            "%s, or the file LOCK in it, was removed or moved while the run wrote to it; the run "
+            "goes on there, and earlier checkpoints are where they are now, if anywhere",
+            self.path,
+        )
+
+    def unlock(self) -> None:
+        """Let other runs write there."""
+        self._held.close()
+
+    def scan(self) -> list[Saved]:
+        """The checkpoints that are there now, in the order of writing, without broken ones.
+
+        A manifest is read when it is new. Of its files, only the names are kept: all that is to
+        know of thousands of ranks would take much memory.
+        """
+        found: dict[str, tuple[object, Saved]] = {}
+        for name in names_in(self.path):
+            with suppress(OSError, BrokenCheckpoint):
+                mark = _mark(self.path / name)
+                before, saved = self._known.get(name, (None, None))
+                if saved is None or mark != before:
+                    saved = _without_sums(saved_at(self.path / name))
+                found[name] = mark, saved
+        self._known = found
+        return sorted((each for _, each in found.values()), key=lambda each: each.manifest.number)
+
+    def need_space(self, size: int) -> None:
+        """Raise an OSError if there is no space for so many bytes."""
+        need_space(self.path, size)
+
+    @contextmanager
+    def scratch(self) -> Generator[Path, None, None]:
+        """A temporary folder inside, which the next start removes if this process is killed."""
+        temporary = beside(self.path / "iteration-0", "tmp")
+        temporary.mkdir()
+        try:
+            yield temporary
+        finally:
+            remove_path(temporary)
+
+    def write(
+        self, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved | None = None
+    ) -> Saved:
+        """Write a whole checkpoint or nothing; when this returns, it is on the disk: see `commit`.
+
+        Raises:
+            OSError: Writing failed. Nothing of it is left; older ones are as they were.
+            UnreadableError: The files could not be read again, and none of them is left; or the
+                manifest or a file would be too large, and nothing was written.
+        """
+        manifest.refuse_large(payloads, 1)
+        place, _ = self.place_for(manifest.iteration, before)
+        temporary = beside(place, "tmp")
+        try:
+            with telling_failures(place):
+                make_directory(self.path)
+                files = write_part(temporary, payloads, {}, before)
+            return self.commit(temporary, replace(manifest, files=files), before)
+        except BaseException:
+            remove_path(temporary)
+            raise
+
+    def commit(
+        self,
+        temporary: Path,
+        manifest: Manifest,
+        before: Saved | None = None,
+        *,
+        is_whole: bool = True,
+        place: Path | None = None,
+    ) -> Saved:
+        """Write the manifest of all ranks' files, and rename their directory to its final name.
+
+        Args:
+            temporary: Where the files are.
+            manifest: What the checkpoint says of itself. It has a number only if an older
+                checkpoint gets other files and keeps its place in the order of writing.
+            before: A checkpoint of the run; if it is of the same iteration, the new one gets its
+                path, and the old one stays under another name until it is dropped.
+            is_whole: False if other hosts have some of the files, on disks of their own.
+            place: The path to give it, where nothing is yet; by default one named by the iteration.
+
+        Raises:
+            OSError: Writing failed; what the ranks have written is still there, for another
+                attempt.
+            UnreadableError: The written files cannot be read again.
+        """
+        is_new, aside = not manifest.number, None
+        if place is None:
+            place, aside = self.place_for(manifest.iteration, before)
         with telling_failures(place):
-            make_directory(directory)
-            files = write_part(temporary, payloads, {}, before)
-        return commit(directory, temporary, files, manifest, before)
-    except BaseException:
-        remove_path(temporary)
-        raise
+            make_directory(self.path)
+            number, files = manifest.number or next_number(self.scan()), manifest.files
+            sums = sum(len(each.crc32) for each in files.values())
+            is_much = len(files) > MANY or sums > MOST_CHECKSUMS
+            files = folded_together(files) if is_much else dict(files)
+            manifest = replace(manifest, number=number, files=files)
+            saved = _appear(temporary, place, aside, manifest, is_whole)
+        with suppress(OSError):
+            self._known[place.name] = _mark(place), _without_sums(saved)
+        if is_new:
+            self.note_latest(place)
+        return saved
+
+    def is_claimed(self, keep: Keep, manifest: Manifest) -> bool:
+        """True if a claim would keep a checkpoint with this manifest, were it written now."""
+        found = self.scan()
+        new = replace(manifest, number=next_number(found))
+        return new.number in keep.claimed([*(each.manifest for each in found), new])
+
+    def hide_unclaimed(
+        self, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
+    ) -> list[Path]:
+        """Hide the checkpoints that no claim keeps, except broken ones and the spared one."""
+        found = [each for each in self.scan() if each.path.name not in broken]
+        kept = keep.kept(each.manifest for each in found)
+        others = (each for each in found if each.manifest.number not in kept)
+        return self.hide(each for each in others if each.path.resolve() != spared)
+
+    def hide(self, unwanted: Iterable[Saved]) -> list[Path]:
+        """Rename checkpoints, so that their names are gone: the hidden paths, to be removed.
+
+        A checkpoint with files that Camshaft did not write stays, with a warning.
+        """
+        paths = list[Path]()
+        for each in unwanted:
+            try:
+                if foreign := each.foreign:
+                    advice = "move them away"
+                    raise OSError(f"it holds files that are not Camshaft's: {foreign}; {advice}")
+                path = beside(each.path, "del")
+                each.path.rename(path)
+                paths.append(path)
+            except OSError as error:
+                logger.warning(
+                    "the checkpoint %s is no longer wanted, but stays: %s", each.path, error
+                )
+        return paths
+
+    def drop(self, saved: Saved) -> bool:
+        """Remove a checkpoint; False, with a warning, if it stays: see `hide`."""
+        paths = self.hide([saved])
+        for path in paths:
+            remove_path(path)
+        return bool(paths)
+
+    def set_aside(self, but: Collection[Path] = ()) -> Path | None:
+        """Move checkpoints, broken ones too, to a new directory inside; None if there are none."""
+        found, broken = scan(self.path)
+        names = [*(each.path.name for each in reversed(found) if each.path not in but), *broken]
+        if not names:
+            return None
+        place = next(p for n in count(1) if not lexists(p := self.path / f"earlier.{n}"))
+        make_directory(place)
+        for name in [*names, LATEST]:
+            with suppress(FileNotFoundError):  # LATEST is for people, who may have removed it
+                (self.path / name).rename(place / name)
+        synchronise(place)
+        synchronise(self.path)
+        return place
+
+    @property
+    def latest(self) -> str | None:
+        """The name in `LATEST`; None if it cannot be read."""
+        with suppress(OSError, ValueError), regular(self.path / LATEST) as file:
+            return file.read(LONGEST).decode().strip()
+        return None
+
+    def note_latest(self, place: Path) -> None:
+        """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
+        try:
+            put_in_place(place.with_name(LATEST), f"{place.name}\n".encode())
+        except OSError as error:
+            logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
+
+    def place_for(self, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
+        """The path for a checkpoint, and the path to which an older one there is moved."""
+        unused = self.unused(iteration)
+        if before is None or before.manifest.iteration != iteration or not before.path.exists():
+            return unused, None
+        return (unused, None) if before.foreign else (before.path, unused)
+
+    def unused(self, iteration: int, taken: Collection[str] = ()) -> Path:
+        """A free path: an older checkpoint of the iteration is dropped only after the save.
+
+        Names that are `taken` are not free either, such as those in the directories of other hosts.
+        """
+        name = f"iteration-{iteration:010d}"
+        names = (name if number == 1 else f"{name}.{number}" for number in count(1))
+        paths = (self.path / each for each in names if each not in taken)
+        return next(path for path in paths if not lexists(path))
+
+
+def _without_sums(saved: Saved) -> Saved:
+    names = dict.fromkeys(map(intern, saved.manifest.files), NO_SUMS)
+    return replace(saved, manifest=replace(saved.manifest, files=names))
+
+
+def _mark(path: Path) -> object:
+    """Changes if another directory or manifest is there; of a link it is that of the link."""
+    status = (path / MANIFEST).lstat()
+    return path.lstat().st_ino, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def write_part(
@@ -97,51 +327,6 @@ def write_part(
                     (temporary / name).unlink()
             raise
     return files
-
-
-def commit(
-    directory: Path,
-    temporary: Path,
-    files: Mapping[str, Checksums],
-    manifest: Manifest,
-    before: Saved | None = None,
-    found: Collection[Saved] | None = None,
-    *,
-    is_whole: bool = True,
-    place: Path | None = None,
-) -> Saved:
-    """Write the manifest of all ranks' files, and rename the directory to its final name.
-
-    Args:
-        directory: The directory of the checkpoints.
-        temporary: Where the files are.
-        files: Their checksums.
-        manifest: What the checkpoint says of itself, without its files. It has a number only if an
-            older checkpoint gets other files and keeps its place in the order of writing.
-        before: A checkpoint of the run; if it is of the same iteration, the new one gets its path,
-            and the old one stays under another name until it is dropped.
-        found: The checkpoints of the directory, if they are known.
-        is_whole: False if other hosts have some of the files, on disks of their own.
-        place: The path to give it, where nothing is yet; by default one named by the iteration.
-
-    Raises:
-        OSError: Writing failed; what the ranks have written is still there, for another attempt.
-        UnreadableError: The written files cannot be read again.
-    """
-    is_new = not manifest.number
-    aside: Path | None = None
-    if place is None:
-        place, aside = place_for(directory, manifest.iteration, before)
-    with telling_failures(place):
-        make_directory(directory)
-        number = manifest.number or next_number(scan(directory)[0] if found is None else found)
-        is_much = len(files) > MANY or sum(len(e.crc32) for e in files.values()) > MOST_CHECKSUMS
-        files = folded_together(files) if is_much else dict(files)
-        manifest = replace(manifest, number=number, files=files)
-        saved = _appear(temporary, place, aside, manifest, is_whole)
-    if is_new:
-        note_latest(place)
-    return saved
 
 
 def _appear(
@@ -194,91 +379,3 @@ def telling_failures(place: Path) -> Generator[None, None, None]:
         )
         failure.errno = error.errno
         raise failure from error
-
-
-def is_claimed(found: Collection[Saved], keep: Keep, manifest: Manifest) -> bool:
-    """True if a claim would keep a checkpoint with this manifest, were it written beside these."""
-    new = replace(manifest, number=next_number(found))
-    return new.number in keep.claimed([*(each.manifest for each in found), new])
-
-
-def set_aside(directory: Path, but: Collection[Path] = ()) -> Path | None:
-    """Move checkpoints, broken ones too, to a new directory inside; None if there are none."""
-    found, broken = scan(directory)
-    names = [*(each.path.name for each in reversed(found) if each.path not in but), *broken]
-    if not names:
-        return None
-    place = next(p for n in count(1) if not lexists(p := directory / f"earlier.{n}"))
-    make_directory(place)
-    for name in [*names, LATEST]:
-        with suppress(FileNotFoundError):  # LATEST is for people, who may have removed it
-            (directory / name).rename(place / name)
-    synchronise(place)
-    synchronise(directory)
-    return place
-
-
-def unclaimed(
-    found: Collection[Saved], keep: Keep, broken: Collection[str] = (), spared: Path | None = None
-) -> list[Saved]:
-    """The checkpoints that no claim keeps, except broken ones and the spared one."""
-    found = [each for each in found if each.path.name not in broken]
-    kept = keep.kept(each.manifest for each in found)
-    return [
-        each for each in found if each.manifest.number not in kept and each.path.resolve() != spared
-    ]
-
-
-def drop(saved: Saved) -> bool:
-    """Remove a checkpoint; False, with a warning, if it stays: see `hide`."""
-    paths = hide([saved])
-    for path in paths:
-        remove_path(path)
-    return bool(paths)
-
-
-def hide(unwanted: Iterable[Saved]) -> list[Path]:
-    """Rename checkpoints, so that their names are gone: the hidden paths, to be removed.
-
-    A checkpoint with files that Camshaft did not write stays, with a warning.
-    """
-    paths = list[Path]()
-    for each in unwanted:
-        try:
-            if foreign := each.foreign:
-                raise OSError(f"it holds files that are not Camshaft's: {foreign}; move them away")
-            path = beside(each.path, "del")
-            each.path.rename(path)
-            paths.append(path)
-        except OSError as error:
-            logger.warning("the checkpoint %s is no longer wanted, but stays: %s", each.path, error)
-    return paths
-
-
-def note_latest(place: Path) -> None:
-    """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
-    try:
-        put_in_place(place.with_name(LATEST), f"{place.name}\n".encode())
-    except OSError as error:
-        logger.warning("%s is saved, but %s does not say so: %s", place, LATEST, error)
-
-
-def place_for(directory: Path, iteration: int, before: Saved | None) -> tuple[Path, Path | None]:
-    """The path for a checkpoint, and the path to which an older one there is moved."""
-    unused = unused_path(directory, iteration)
-    if before is None or before.manifest.iteration != iteration or not before.path.exists():
-        return unused, None
-    if before.foreign:
-        return unused, None
-    return before.path, unused
-
-
-def unused_path(directory: Path, iteration: int, taken: Collection[str] = ()) -> Path:
-    """A free path: an older checkpoint of the iteration is dropped only after the save.
-
-    Names that are `taken` are not free either, such as those in the directories of other hosts.
-    """
-    name = f"iteration-{iteration:010d}"
-    names = (name if number == 1 else f"{name}.{number}" for number in count(1))
-    paths = (directory / each for each in names if each not in taken)
-    return next(path for path in paths if not lexists(path))

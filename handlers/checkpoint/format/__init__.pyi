@@ -3,6 +3,7 @@ from .checksums import MANY as MANY
 from .checksums import MOST_CHECKSUMS as MOST_CHECKSUMS
 from .checksums import Checksums as Checksums
 from .checksums import ManyChecksums as ManyChecksums
+from .checksums import Places as Places
 from .checksums import folded_together as folded_together
 from .checksums import least_chunk as least_chunk
 from .codec import MAPPINGS as MAPPINGS
@@ -39,7 +40,6 @@ from .retention import Best as Best
 from .retention import Keep as Keep
 from .retention import best as best
 from .retention import every as every
-from .retention import keep_of as keep_of
 from .retention import latest as latest
 from .tensors import DTYPES as DTYPES
 from .tensors import TENSORS as TENSORS

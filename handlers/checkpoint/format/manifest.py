@@ -53,7 +53,7 @@ class Manifest:
     written: dict[str, int] = field(default_factory=dict)
     """The count of the write that set each metric: two saves may hold the same measurement."""
     keep: str = ""
-    """The claims of the run, as text: see `keep_of`."""
+    """The claims of the run, as text: see `Keep.of`."""
     world_size: int = 1
     versions: dict[str, str] = field(default_factory=dict)
     files: Mapping[str, Checksums] = field(default_factory=dict[str, Checksums])

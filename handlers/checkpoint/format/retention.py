@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from pathlib import Path
 from typing import Any, Literal
 
 from ...common import Mode, mode_of
@@ -55,6 +56,14 @@ class Best:
                 scores.setdefault((written, score), (score, each))
         return [each for _, each in sorted(scores.values(), key=lambda pair: pair[0])]
 
+    def unknown(self, directory: Path, saved: Iterable[Manifest]) -> ValueError:
+        """The error that none of these checkpoints has the metric."""
+        known = ", ".join(map(repr, sorted({name for each in saved for name in each.metrics})))
+        return ValueError(
+            f"no checkpoint in {directory} has the metric {self.metric!r}; they have: "
+            f"{known or 'none'}"
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Every:
@@ -81,6 +90,29 @@ class Keep:
 
     claims: frozenset[Latest | Best | Every]
 
+    @classmethod
+    def of(cls, text: str) -> Keep:
+        """The claims that a text says, such as a manifest's; only names and literals are allowed.
+
+        Raises:
+            ValueError: The text is anything else; the message says what it should be.
+
+        >>> Keep.of("latest(2) | best(1, 'val/loss')")
+        best(1, 'val/loss', mode='min') | latest(2)
+        """
+        try:
+            if len(text) > LONGEST:
+                raise ValueError(f"it has {len(text)} characters")
+            claims = _joined(ast.parse(text.strip(), mode="eval").body)
+            if len(claims) > budget.MOST_CLAIMS:
+                raise ValueError(f"it has {len(claims)} claims")
+            return reduce(or_, map(_claim, claims))
+        except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+            raise ValueError(
+                f"keep={text[:80]!r} is made of something else than latest(...), best(...), "
+                f"every(...) and |, as in \"latest(2) | best(1, 'val/loss')\": {error}"
+            ) from error
+
     def __or__(self, other: Keep) -> Keep:
         return Keep(self.claims | other.claims)
 
@@ -88,6 +120,16 @@ class Keep:
     def bests(self) -> list[Best]:
         """The claims by a metric."""
         return [claim for claim in self.claims if isinstance(claim, Best)]
+
+    def refuse_unknown(self, directory: Path, saved: Collection[Manifest]) -> None:
+        """Refuse a misspelt metric: its claim would keep none of these checkpoints.
+
+        Raises:
+            ValueError: There are checkpoints, and none has the metric of a claim.
+        """
+        for claim in self.bests:
+            if saved and not any(claim.metric in each.metrics for each in saved):
+                raise claim.unknown(directory, saved)
 
     def kept(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
         """The numbers of the checkpoints to keep, with their claims; the newest always stays."""
@@ -173,29 +215,6 @@ def _written(claim: Latest | Best | Every) -> str:
 CLAIMS: dict[str, Callable[..., Keep]] = {"latest": latest, "best": best, "every": every}
 LONGEST = 10_000
 """Characters of a text of claims: Python's parser would take long over a longer one."""
-
-
-def keep_of(text: str) -> Keep:
-    """The claims that a text says, such as a manifest's; only names and literals are allowed.
-
-    Raises:
-        ValueError: The text is anything else; the message says what it should be.
-
-    >>> keep_of("latest(2) | best(1, 'val/loss')")
-    best(1, 'val/loss', mode='min') | latest(2)
-    """
-    try:
-        if len(text) > LONGEST:
-            raise ValueError(f"it has {len(text)} characters")
-        claims = _joined(ast.parse(text.strip(), mode="eval").body)
-        if len(claims) > budget.MOST_CLAIMS:
-            raise ValueError(f"it has {len(claims)} claims")
-        return reduce(or_, map(_claim, claims))
-    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(
-            f"keep={text[:80]!r} is made of something else than latest(...), best(...), every(...) "
-            f"and |, as in \"latest(2) | best(1, 'val/loss')\": {error}"
-        ) from error
 
 
 def _joined(node: ast.expr) -> list[ast.expr]:

@@ -9,6 +9,7 @@ import random
 import sys
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -209,12 +210,11 @@ def validate_run(run: Any) -> None:
         ValueError: A value is missing, or of another kind than a run writes.
     """
     with refusing("a run"):
-        fresh, state = State[Any, Any]().state_dict(), State[Any, Any]()
-        kinds = {name: {type(value), type(None)} for name, value in fresh.items()}
-        known = [name for name in run if fresh.get(name) is not None]
-        odd = [name for name in known if type(run[name]) not in kinds[name]]
+        kinds, state = _kinds_of_run(), State[Any, Any]()
+        known = (name for name in run if name in kinds)
+        odd = [name for name in known if type(run[name]) not in (kinds[name], type(None))]
         state.load_state_dict(run)
-        counts = [run[name] for name in fresh if type(fresh[name]) is int]
+        counts = [run[name] for name, kind in kinds.items() if kind is int]
         kept = [state.control.completed]
         if (position := state.control.position) is not None:
             counts += [position.number, position.began]
@@ -223,6 +223,13 @@ def validate_run(run: Any) -> None:
             raise ValueError(f"holds values that no run can resume from: {odd or counts}")
         for rng in filter(None, kept):
             _try_generators(rng)
+
+
+@cache
+def _kinds_of_run() -> dict[str, type]:
+    """The types of a new run's values, by name, without those that are None."""
+    fresh = State[Any, Any]().state_dict()
+    return {name: type(value) for name, value in fresh.items() if value is not None}
 
 
 def _try_generators(rng: Rng) -> None:

@@ -17,7 +17,7 @@ from torch.nn.parameter import is_lazy
 
 from ....engine import ranks
 from ....engine.modules import all_modules, evaluate_saved, fully_sharded, is_copy, reshard
-from ..directory import Saved, checkpoints, chosen, find, saved_at
+from ..directory import Saved, checkpoints, chosen, find
 from ..format import Keep, reading
 from ..weights import load_weights, weights
 from .check import mismatches
@@ -49,9 +49,9 @@ class EvaluatesSaved:
             ValueError: The checkpoint does not fit, or `keep` has not exactly one `best(...)`.
         """
         once = VerifyingReader()
-        path = chosen(lambda verify: self._find(which, verify), once.verify)
+        found = chosen(lambda verify: self._find(which, verify), once.verify)
+        path = found.path
         with ranks.on_all_ranks(f"read {path}"), reading(path):
-            found = saved_at(path)
             states = objects_at(found, objects, once.tensors)
         own = {name: each for name, each in objects.items() if isinstance(each, Module)}
         own = {n: each for n, each in own.items() if n in states or not is_copy(each)}
@@ -103,7 +103,7 @@ class EvaluatesSaved:
                 self.directory,
             )
 
-    def _find(self, which: str | Path, verify: Callable[[Saved], None]) -> Path:
+    def _find(self, which: str | Path, verify: Callable[[Saved], None]) -> Saved:
         place = Path(self.directory if which in ("latest", "best") else which)
         if which == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"checkpoint='best' needs one best(...) in keep; it is {self.keep!r}")
@@ -114,7 +114,7 @@ class EvaluatesSaved:
                 f"checkpoint={str(which)!r}: {place} holds no checkpoint to evaluate; name "
                 "'latest', 'best', a checkpoint or a directory of them"
             )
-        return found.path
+        return found
 
 
 def _kept(module: Module) -> dict[str, Any]:

@@ -149,7 +149,7 @@ class LoadPlan:
         def fate(name: str) -> Fate:
             if name in self.anew:
                 return Fate.ANEW
-            if self.engine.has_name(name):
+            if name in self.engine.known:
                 return Fate.LOAD
             # Another rank's memory may belong to handlers that this rank lacks.
             return Fate.DROP if name in self.override or not self.saved.is_own else Fate.REFUSE
@@ -266,7 +266,7 @@ class LoadPlan:
                 f"reset={unknown!r}: needs names of objects or handlers, which begin anew: "
                 f"{listed(reset)}; to accept a changed setting, use override="
             )
-        claimed = {name for name in self.saved.run["memory"] if self.engine.has_name(name)}
+        claimed = self.engine.known.intersection(self.saved.run["memory"])
         known = {*self.saved.objects, *self.earlier.get("override", ())}  # or accepted before
         if useless := [name for name in self.override if name in claimed.difference(known)]:
             raise ValueError(

@@ -20,7 +20,6 @@ from ....engine import ranks
 from ....engine.modules import box_of, is_spread, local
 from ..directory import (
     OpenFiles,
-    Places,
     Saved,
     StoredTensor,
     check_pieces,
@@ -29,7 +28,17 @@ from ..directory import (
     tree_in,
     verify_portion,
 )
-from ..format import MEMORY, TENSORS, TRAIN, TREE, decode, rank_file, reading, tensors_in_order
+from ..format import (
+    MEMORY,
+    TENSORS,
+    TRAIN,
+    TREE,
+    Places,
+    decode,
+    rank_file,
+    reading,
+    tensors_in_order,
+)
 from ..weights import weights
 from .check import validate_run
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine import label
+from ....engine import State, label
 from ....engine.modules import HIDDEN, moves
 from ....engine.supervised import Supervised
 from ....engine.update import Optimizers, Update
@@ -32,6 +32,14 @@ BASES = ("base_lrs", "bases", "base_values")
 
 ACCUMULATE, LOSS, EPOCH_LENGTH = "accumulate", "loss_fn", "epoch_length"
 """The settings of updates, of `supervised` and of `run` that are compared, and may differ."""
+
+
+def note_settings(state: State[Any, Any]) -> None:
+    """Note the script's settings, which a checkpoint saves, unless the run has some already."""
+    control, steps = state.control, settings_of_steps(state.engine.handlers)
+    # No real run resumes a trial run; and epochs of another length are other epochs.
+    limit = {"max_batches": control.max_batches, "epoch_length": control.epoch_length}
+    control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
 
 
 def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:

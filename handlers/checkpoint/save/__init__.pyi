@@ -1,11 +1,6 @@
 from .begin import OnFailure as OnFailure
-from .begin import check_arguments as check_arguments
-from .begin import refuse_second_resume as refuse_second_resume
 from .begin import refuse_to_forget as refuse_to_forget
-from .begin import refuse_to_mix as refuse_to_mix
 from .begin import refuse_unsaveable as refuse_unsaveable
-from .begin import start_over as start_over
-from .depot import Again as Again
 from .depot import Depot as Depot
 from .depot import Draft as Draft
 from .read_back import ReadBack as ReadBack
@@ -16,10 +11,7 @@ from .snapshot import Snapshot as Snapshot
 from .snapshot import resume_alone as resume_alone
 from .snapshot import save_alone as save_alone
 from .snapshot import stream_of as stream_of
-from .snapshot import streamed as streamed
 from .snapshot import take as take
-from .snapshot import take_part as take_part
-from .snapshot import take_run as take_run
 from .team import Buffers as Buffers
 from .team import Files as Files
 from .team import Team as Team

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ....engine import Engine, ranks
+from ....engine import Engine
 from ....engine.modules import optimizers_in
 from ....engine.state import walk
 from ....engine.update import Update
-from ..directory import checkpoints, set_aside
-from ..format import Keep, keep_of
+from ..format import Keep
 from ..load import has_groups
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ OnFailure = Literal["raise", "warn"]
 ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
-def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None:
-    """Check where a handler writes, how, and what it keeps; `Mirror` copies no exports."""
+def check_arguments(handler: SavingHandler) -> None:
+    """Check where a handler writes, how, and what it keeps."""
     directory, keep, retries = handler.directory, handler.keep, handler.retries
     if not isinstance(directory, str | PathLike):
         raise TypeError(
@@ -38,8 +37,8 @@ def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None
         )
     if not isinstance(keep, Keep):
         raise TypeError(
-            f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them combined "
-            "with |"
+            f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
+            "combined with |"
         )
     if not isinstance(retries, int) or isinstance(retries, bool):
         raise TypeError(f"retries={retries!r}: needs a whole number")
@@ -49,18 +48,18 @@ def check_arguments(handler: SavingHandler, *, is_mirrored: bool = True) -> None
         raise ValueError(f"on_failure={handler.on_failure!r}: needs 'raise' or 'warn'")
     if ADDRESS.match(str(directory)):
         remedy = (
-            f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints there, "
-            "and fetches them to an empty disk"
-            if is_mirrored
+            f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints "
+            "there, and fetches them to an empty disk"
+            if handler.is_mirrored
             else "copy the export there when the run is done: Mirror copies checkpoints alone"
         )
         raise ValueError(
-            f"directory={str(directory)!r}: needs a directory on a file system. A whole checkpoint "
-            "rests on fsync and on an atomic rename, which object stores do not have. Write to a "
-            f"local disk or a mounted file system, and {remedy}"
+            f"directory={str(directory)!r}: needs a directory on a file system. A whole "
+            "checkpoint rests on fsync and on an atomic rename, which object stores do not "
+            f"have. Write to a local disk or a mounted file system, and {remedy}"
         )
     try:
-        keep_of(repr(keep))  # `camshaft inspect` reads it from a manifest
+        Keep.of(repr(keep))  # `camshaft inspect` reads it from a manifest
     except ValueError as error:
         raise ValueError(f"{error}; keep= is saved as this text, so use fewer claims") from error
     if Path(directory).is_file():
@@ -108,32 +107,3 @@ def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) 
     states = [one for each in own for _, one in walk(each.state_dict()) if has_groups(one)]
     saved = [[len(group["params"]) for group in each["param_groups"]] for each in states]
     return all([len(g["params"]) for g in each.param_groups] in saved for each in optimizers)
-
-
-def refuse_second_resume(directories: Sequence[str]) -> None:
-    """Refuse a run that several handlers resume: their order of attachment would decide."""
-    if len(directories) > 1:
-        listed = ", ".join(f"Checkpoint({each!r})" for each in directories)
-        raise ValueError(
-            f"{len(directories)} handlers have resume=: {listed}. A run goes on from one "
-            "checkpoint, so leave resume= to one of them; the others need none to go on saving to "
-            "their directories beside it"
-        )
-
-
-def refuse_to_mix(directory: str | Path) -> None:
-    """Refuse to start a new run in a directory with another run's checkpoints: it drops them."""
-    if found := checkpoints(directory):
-        raise FileExistsError(
-            f"{directory} holds checkpoints of an earlier run, such as "
-            f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
-            "move them aside, or choose another directory for a new run; run(state=...) "
-            "carries on a state at hand"
-        )
-
-
-def start_over(directory: str | Path) -> None:
-    """Move the checkpoints of an earlier run out of the way of the new one."""
-    with ranks.on_all_ranks("start over"):
-        if ranks.rank() == 0 and (place := set_aside(Path(directory))) is not None:
-            logger.warning("starts over: the checkpoints of an earlier run are in %s", place)

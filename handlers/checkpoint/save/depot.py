@@ -3,40 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from ....engine import State, ranks
 from ...files import remove_path, synchronise
 from ..directory import (
     Checkpoints,
-    DirectoryLock,
-    ManifestCache,
+    Directory,
     Saved,
     Verify,
     chosen,
-    commit,
-    hide,
-    is_claimed,
     next_number,
-    place_for,
-    saved_at,
     telling_failures,
-    unclaimed,
     verified_at,
     write_part,
 )
 from ..format import Checksums, Keep, Manifest, Payload, TensorInfo
-from .begin import refuse_to_mix, start_over
 from .team import Files, Team
 
 logger: logging.Logger = logging.getLogger("camshaft")
-
-Result = TypeVar("Result")
-Again = Callable[[Callable[[], Result]], Result]
-"""Calls a task, several times if that is needed."""
 
 
 class Depot:
@@ -67,8 +55,7 @@ class Depot:
         self.newest: Saved | None = None
         """The one that the next save replaces, if both are of the same iteration."""
         self._is_export = is_export
-        self._lock = DirectoryLock(self.directory)
-        self._cache = ManifestCache(self.directory)
+        self.home: Directory = Directory(self.directory)
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
         self._is_open = False
@@ -87,28 +74,36 @@ class Depot:
         with ranks.on_all_ranks(f"write to {self.directory}"):
             Manifest().refuse_large({}, self.team.size)
             if is_here:
-                self._lock.acquire()
+                self.home.lock()
             self._is_open = True
 
     def close(self) -> None:
         """Let other runs write there."""
         self._is_open = False
-        self._lock.release()
+        self.home.unlock()
 
     def refuse_earlier_run(self) -> None:
-        """Refuse a new run beside the checkpoints of an earlier one.
+        """Refuse a new run beside the checkpoints of an earlier one, which it would drop.
 
         Raises:
             FileExistsError: There are checkpoints.
         """
-        refuse_to_mix(self.directory)
+        if found := Checkpoints(self.directory):
+            raise FileExistsError(
+                f"{self.directory} holds checkpoints of an earlier run, such as "
+                f"{found[-1].path.name}; pass resume=True to go on with it, start_over=True to "
+                "move them aside, or choose another directory for a new run; run(state=...) "
+                "carries on a state at hand"
+            )
 
     def begin(self, *, is_anew: bool) -> None:
         """Begin a new run: refuse the checkpoints of an earlier one, or move them aside."""
-        if is_anew:
-            start_over(self.directory)
-        else:
+        if not is_anew:
             self.refuse_earlier_run()
+            return
+        with ranks.on_all_ranks("start over"):
+            if ranks.rank() == 0 and (place := self.home.set_aside()) is not None:
+                logger.warning("starts over: the checkpoints of an earlier run are in %s", place)
 
     def carry_on(self) -> None:
         """Go on with a state that is at hand, beside the checkpoints that are there."""
@@ -116,26 +111,20 @@ class Depot:
     def find(
         self, which: bool | str | Path, keep: Keep, alone: Verify
     ) -> tuple[Saved | None, list[str]]:
-        """The checkpoint to resume from, and the names of broken ones; all ranks call this."""
-        saved: Saved | None = None
+        """The checkpoint to resume from, and on rank 0 the names of broken ones; all ranks call."""
+        broken = list[str]()
 
-        def choose(verify: Verify) -> tuple[Path | None, list[str]]:
-            nonlocal saved
+        def choose(verify: Verify) -> Saved | None:
             found = Checkpoints(self._given, verify)
-            broken = list[str]()
             if which not in (True, "latest", "best"):
-                saved = verified_at(Path(str(which)), verify)
+                saved: Saved | None = verified_at(Path(str(which)), verify)
             else:
                 saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
-                broken = sorted(found.broken)
+                broken.extend(sorted(found.broken))
             next_number(found)  # a run that cannot save should not begin
-            return (None if saved is None else saved.path), broken
+            return saved
 
-        path, broken = chosen(choose, alone)
-        if path is not None and ranks.world_size() > 1:  # each rank reads the manifest itself
-            with ranks.on_all_ranks(f"read {path}"):
-                saved = saved_at(path)
-        return saved, broken
+        return chosen(choose, alone), broken
 
     def go_on_from(self, saved: Saved) -> None:
         """Let the next save replace this checkpoint, if both are of the same iteration."""
@@ -160,39 +149,22 @@ class Depot:
 
     def is_wanted(self, manifest: Manifest, keep: Keep) -> bool:
         """False for an export that no claim would keep."""
-        return not self._is_export or is_claimed(self._cache.scan(), keep, manifest)
+        return not self._is_export or self.home.is_claimed(keep, manifest)
 
     def draft(self, manifest: Manifest) -> Draft:
         """A hidden folder for a save, whose name is the same on all ranks."""
         return Draft(self, manifest, self.team.temporary(manifest.iteration))
 
-    def renew(self) -> None:
-        """Make and lock the directory anew if somebody has removed it."""
-        if self.team.is_first_here:
-            self._lock.renew()
-
-    def commit(self, draft: Draft, files: Files, again: Again[Saved]) -> Saved:
-        """Give a draft that all ranks have written its name, on the first rank."""
-
-        def task() -> Saved:
-            found = self._cache.scan()
-            return commit(self.directory, draft.path, files, draft.manifest, self.newest, found)
-
-        self.newest = saved = again(task)
-        self._cache.add(saved)
-        return saved
-
     def hide_unclaimed(self, keep: Keep, broken: Collection[str]) -> list[Path]:
         """The directories of checkpoints that no claim keeps, under hidden names."""
         try:
-            found = self._cache.scan()
-            return hide(unclaimed(found, self.claims(keep), broken, self.spared))
+            return self.home.hide_unclaimed(self.claims(keep), broken, self.spared)
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
             return []
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Draft:
     """A checkpoint that is being written: ranks write their files, then it gets its name."""
 
@@ -204,19 +176,30 @@ class Draft:
         self, files: Mapping[str, Payload], meant: Mapping[str, TensorInfo]
     ) -> Mapping[str, Checksums]:
         """Write this rank's files, which hold the pieces that are meant; wait for the disk."""
-        depot = self.depot
-        depot.renew()
-        if depot.team.size > 1:
-            written = write_part(self.path, files, meant, depot.newest)
+        team, home, newest = self.depot.team, self.depot.home, self.depot.newest
+        if team.is_first_here:
+            home.renew()
+        if team.size > 1:
+            written = write_part(self.path, files, meant, newest)
             synchronise(self.path)  # rank 0 commits what other hosts have written
             return written
-        place, _ = place_for(depot.directory, self.manifest.iteration, depot.newest)
+        place, _ = home.place_for(self.manifest.iteration, newest)
         with telling_failures(place):
-            return write_part(self.path, files, meant, depot.newest)
+            return write_part(self.path, files, meant, newest)
 
-    def tell(self, written: Files | None, failure: BaseException | None) -> Files | None:
-        """Tell rank 0 what this rank has written; the files of all, on a rank that commits."""
-        return self.depot.team.report(self.path, written, failure)
+    def tell(self, written: Files | None, failure: BaseException | None) -> Manifest | None:
+        """Tell rank 0 what this rank has written; on a rank that commits, the whole manifest."""
+        files = self.depot.team.report(self.path, written, failure)
+        return None if files is None else replace(self.manifest, files=files)
+
+    def commit(self, manifest: Manifest) -> Saved:
+        """Give it its name, once all ranks have written."""
+        depot = self.depot
+        depot.newest = depot.home.commit(self.path, manifest, depot.newest)
+        return depot.newest
+
+    def committed(self, saved: Saved) -> None:
+        """It has its name."""
 
     def give_up(self) -> None:
         """Remove what ranks have written."""

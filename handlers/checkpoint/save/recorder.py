@@ -12,9 +12,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, TypeVar, TypeVarTuple
 
-from ....engine import State, ranks
+from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
 from ..format import (
     Keep,
@@ -26,10 +26,10 @@ from ..format import (
     needing_memory,
 )
 from ..sharding import Layout
-from .begin import OnFailure
+from .begin import OnFailure, check_arguments
 from .depot import Depot, Draft
 from .read_back import ReadBack
-from .snapshot import Snapshot, Staging, streamed
+from .snapshot import Snapshot, Staging
 from .team import Files, check_same_weights
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -40,31 +40,63 @@ Result = TypeVar("Result")
 Given = TypeVarTuple("Given")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
-NO_ONE = object()
 
 
-class SavingHandler(Protocol):
-    """What a recorder asks of the handler whose checkpoints it writes."""
+class SavingHandler:
+    """A handler whose checkpoints a `Recorder` writes."""
 
-    @property
-    def directory(self) -> str | Path:
-        """Where to write."""
-        ...
+    directory: str | Path
+    when: EventEnum | Trigger
+    keep: Keep
+    """The claims by which checkpoints stay."""
+    retries: int
+    """How often a write that failed is tried again."""
+    on_failure: OnFailure
+    """What to do when a save cannot be written."""
+    background: bool
+    is_mirrored: ClassVar[bool] = True
+    """False if `Mirror` does not copy what it writes."""
+    takes_any: ClassVar[bool] = False
+    """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
 
-    @property
-    def keep(self) -> Keep:
-        """The claims by which checkpoints stay."""
-        ...
+    def __post_init__(self) -> None:
+        check_arguments(self)
 
-    @property
-    def retries(self) -> int:
-        """How often a write that failed is tried again."""
-        ...
+    def depot(self, state: State[Any, Any]) -> Depot:
+        """Where its checkpoints are."""
+        return Depot(self.directory)
 
-    @property
-    def on_failure(self) -> OnFailure:
-        """What to do when a save cannot be written."""
-        ...
+    def has_thread(self, state: State[Any, Any]) -> bool:
+        """False to write on the thread that trains."""
+        return self.background
+
+    def recorder(self, state: State[Any, Any]) -> Recorder:
+        """What writes its checkpoints of a run."""
+
+        def make() -> Recorder:
+            return Recorder(self, self.depot(state), background=self.has_thread(state))
+
+        return state.recall(self, make, saved=False)
+
+    def ask(self, state: State[Any, Any]) -> None:
+        """Ask for a save at the next commit point."""
+        state.save(repr(Trigger.of(self.when)), by=self)
+
+    def wait(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, for handlers that read it during the run.
+
+        Raises:
+            OSError: The save could not be written.
+        """
+        self.recorder(state).writer.wait()
+
+    def close(self, state: State[Any, Any]) -> None:
+        """Wait until the last save is on the disk, and release the directory.
+
+        Raises:
+            OSError: The save could not be written.
+        """
+        self.recorder(state).close(state)
 
 
 @dataclass
@@ -107,26 +139,23 @@ class Recorder:
         self.layout: Layout = Layout()
         """How tensors lie on the ranks, from save to save."""
         self._staging = Staging() if background else None
-        self._writer = CheckpointWriter(background, handler.retries, handler.on_failure)
+        how = background, handler.retries, handler.on_failure
+        self.writer: CheckpointWriter = CheckpointWriter(*how)
         self._are_compared = False
 
-    def prepare(
-        self, state: State[Any, Any], own: Mapping[str, Any] | None = None, also: object = NO_ONE
-    ) -> list[str]:
+    def prepare(self, state: State[Any, Any], own: Mapping[str, Any] | None = None) -> list[str]:
         """The reasons to save these objects at this commit point; empty if none was asked for.
 
         By default these are all objects of the engine.
 
-        Saves that name `also` in the place of the handler are meant for it too: None is what
-        `state.save("why")` names.
-
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
         """
-        asked = [why for why, by in state.saves if by is self.handler or by is also]
+        handler = self.handler
+        asked = [w for w, by in state.saves if by is handler or (by is None and handler.takes_any)]
         if asked:
             self.depot.open()
-            _warn_of_missing(state, self.handler.keep, self.handler)
+            _warn_of_missing(state, handler.keep, handler)
             if not self._are_compared:
                 check_same_weights(state.engine.objects if own is None else own)
                 self._are_compared = True
@@ -152,7 +181,7 @@ class Recorder:
             OSError: The save before could not be written, or memory has run out.
             RuntimeError: The ranks save different objects, or distribute them differently.
         """
-        depot, team, writer = self.depot, self.depot.team, self._writer
+        depot, team, writer = self.depot, self.depot.team, self.writer
         keep = self.handler.keep
         manifest = _manifest_of(state, depot.reasons(state, reasons), keep, *depot.lineage)
         snapshot: Snapshot | None = None
@@ -181,15 +210,6 @@ class Recorder:
         with nullcontext() if writes_in_thread else team.all("write its part of a checkpoint"):
             writer.start(save, partial(self._ask_again, state))
 
-    @property
-    def under_way(self) -> Future[None] | None:
-        """The save that is being written by a thread."""
-        return self._writer.under_way
-
-    def wait(self) -> None:
-        """Wait until the last save is on the disk."""
-        self._writer.wait()
-
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory."""
         together = ranks.on_all_ranks("write its last checkpoint")
@@ -197,7 +217,7 @@ class Recorder:
             if state.error is not None:
                 self.depot.team.give_up()
             try:
-                self._writer.close(self.depot.close)
+                self.writer.close(self.depot.close)
             finally:  # close raises the error, so no commit point has to
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
@@ -205,7 +225,8 @@ class Recorder:
     def _copied(self, snapshot: Snapshot, manifest: Manifest) -> Mapping[str, Payload]:
         """The files to write; in the background they are a copy, and the run may change."""
         with needing_memory("copy the run"):
-            files = (streamed if self._staging is None else self._staging.copy)(snapshot)
+            staging = self._staging
+            files = snapshot.streamed() if staging is None else staging.copy(snapshot)
         manifest.refuse_large(files, self.depot.team.size)
         return files
 
@@ -243,10 +264,11 @@ class Save:
                 failure = error
         unwanted: list[Path] = []
         try:
-            everyone = draft.tell(written, failure)
-            if everyone is not None:  # else another rank commits
+            manifest = draft.tell(written, failure)
+            if manifest is not None:  # else another rank commits
                 wait_for(self.exports)
-                saved = depot.commit(draft, everyone, self.again)
+                saved = self.again(partial(draft.commit, manifest))
+                draft.committed(saved)
                 logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
                 unwanted = depot.hide_unclaimed(self.keep, self.broken)
         except BaseException:
@@ -319,8 +341,12 @@ class CheckpointWriter:
             self.attempt(task, None)
             return
         try:
-            self._pending = self._submit(task, failed)
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+            with needing_memory("start the thread that writes checkpoints"):
+                self._pending = self._pool.submit(self._carry_out, task, None, failed)
         except Exception as error:
+            self._pool = None  # the pool would keep the task, for which it could start no thread
             self._pending = Future()
             try:
                 self._carry_out(task, error, failed)
@@ -365,16 +391,6 @@ class CheckpointWriter:
                 self._pool.submit(last)
                 self._pool.shutdown()
                 self._pool = None
-
-    def _submit(self, task: Task, failed: Callable[[], object]) -> Future[None]:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
-        try:
-            with needing_memory("start the thread that writes checkpoints"):
-                return self._pool.submit(self._carry_out, task, None, failed)
-        except BaseException:
-            self._pool = None  # the pool would keep the task, for which it could not start a thread
-            raise
 
     def _carry_out(self, task: Task, error: Exception | None, failed: Callable[[], object]) -> None:
         try:

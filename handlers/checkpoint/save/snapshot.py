@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from ....engine import State, ranks
 from ...files import text_of
-from ..directory import Saved, read_part, write_checkpoint
+from ..directory import Directory, Saved, read_part
 from ..format import (
     FROZEN,
     MAPPINGS,
@@ -46,7 +46,7 @@ from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded
 from ..weights import has_groups, named_parameters_of, parameter_names, weights, with_frozen_apart
 from .read_back import ReadBack
-from .team import Buffers
+from .team import Buffers, buffers_of_own
 
 OF_OPTIMIZERS = (
     "In a subclass, let state_dict() give such values for it, and load_state_dict() make it of "
@@ -79,6 +79,28 @@ class Snapshot:
     """The same number on all ranks if they save the same objects, distributed in one way."""
     ready: Mapping[str, Payload] = field(default_factory=dict)
     """Files that need no copy, by name."""
+
+    @classmethod
+    def of(
+        cls,
+        state: State[Any, Any],
+        buffers: Buffers | None = None,
+        layout: Layout | None = None,
+        read_back: ReadBack | None = None,
+    ) -> Snapshot:
+        """What this rank writes of a run; see `take_run`.
+
+        Without the `buffers` of this rank, all ranks call this together, to compare theirs.
+        """
+        engine = state.engine
+        buffers = buffers_of_own(engine.objects) if buffers is None else buffers
+        part, layout = take_part(state), layout or Layout()
+        return take_run(engine.objects, part, layout, engine.lent, buffers, read_back)
+
+    def streamed(self) -> dict[str, Payload]:
+        """The files, written straight from the run's memory: for a run that waits meanwhile."""
+        files = {f"{file}{TENSORS}": stream_of(each, each) for file, each in self.tensors.items()}
+        return files | _others(self)
 
 
 class Part(NamedTuple):
@@ -266,7 +288,7 @@ def save_alone(
         versions=installed_versions(),
         time=round(time.time(), 3),
     )
-    return write_checkpoint(directory, streamed(Snapshot(trees, files)), manifest)
+    return Directory(directory).write(Snapshot(trees, files).streamed(), manifest)
 
 
 def resume_alone(state: State[Any, Any], saved: Saved) -> None:
@@ -324,12 +346,6 @@ class Staging:
             raise
         files = {f"{file}{TENSORS}": Payload.of(b.content) for file, b in self._buffers.items()}
         return files | _others(snapshot)
-
-
-def streamed(snapshot: Snapshot) -> dict[str, Payload]:
-    """The files, written straight from the run's memory: for a run that waits meanwhile."""
-    files = {f"{file}{TENSORS}": stream_of(each, each) for file, each in snapshot.tensors.items()}
-    return files | _others(snapshot)
 
 
 def stream_of(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:

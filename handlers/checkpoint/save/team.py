@@ -297,7 +297,7 @@ def buffers_of_own(objects: Mapping[str, Any]) -> Buffers:
 
     Their checksums are compared, in one message.
     """
-    buffers = _buffers_of(objects)
+    buffers = _buffers_of(objects) if ranks.world_size() > 1 else {}
     if not buffers:
         return {}
     own = torch.stack([checksum(each) for each in buffers.values()])

@@ -5,8 +5,7 @@ those of the host before it (`hosts`), and a manifest of all files. A start take
 which every file is somewhere (`bring`).
 """
 
-from .bring import ObjectStore
 from .hosts import Hosts
 from .local import Local, LocalCheckpoint
 
-__all__ = ["Hosts", "Local", "LocalCheckpoint", "ObjectStore"]
+__all__ = ["Hosts", "Local", "LocalCheckpoint"]

@@ -11,31 +11,21 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from ....engine import ranks
-from ...checkpoint.directory import (
-    Checkpoints,
-    Saved,
-    Verify,
-    chosen,
-    commit,
-    drop,
-    has_checksums,
-    need_space,
-    note_latest,
-    scan,
-    set_aside,
-    unused_path,
-)
+from ...checkpoint.directory import Checkpoints, Directory, Saved, chosen
 from ...checkpoint.format import BrokenCheckpoint, Keep, Manifest
 from ...files import beside, named_again, remove_path, synchronise
 from .hosts import Hosts
+
+if TYPE_CHECKING:
+    from ..mirror import StoreProcess
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -65,43 +55,6 @@ class CheckpointId(NamedTuple):
         return self[:3] < other[:3] and self.number < other.number
 
 
-class Holder(Protocol):
-    """Where files of checkpoints are."""
-
-    def manifests(self) -> list[Manifest]:
-        """Those of the checkpoints of which it has files."""
-        ...
-
-    def has(self, manifest: Manifest) -> set[str]:
-        """The files of a checkpoint that it has; a store's may turn out to be damaged."""
-        ...
-
-    def give(self, manifest: Manifest, name: str, path: Path) -> None:
-        """Bring a file to a path of this host.
-
-        Raises:
-            BrokenCheckpoint: What arrives is damaged.
-            OSError: The disk is full, or the holder cannot be read.
-        """
-        ...
-
-
-class ObjectStore(Holder, Protocol):
-    """What a `Mirror` does for hosts that share no directory; each first rank of a host has one."""
-
-    def run(self) -> str:
-        """On rank 0: the name of the run in the store."""
-        ...
-
-    def is_free(self) -> bool:
-        """True if this host has copied all that it was given."""
-        ...
-
-    def upload(self, saved: Saved) -> None:
-        """Copy this host's files of a checkpoint, which stay there until then."""
-        ...
-
-
 class Disk:
     """The checkpoints in the directory of this host, for its first rank; others see none."""
 
@@ -117,7 +70,7 @@ class Disk:
         found, saved = set[str](), self.held.get(CheckpointId.of(manifest))
         for name, expected in manifest.files.items() if saved else ():
             with suppress(OSError, ValueError):
-                if has_checksums(saved.path / name, expected):  # type: ignore[union-attr]
+                if expected.fit(saved.path / name):  # type: ignore[union-attr]
                     found.add(name)
         return found
 
@@ -132,16 +85,24 @@ class Disk:
 
 def held_in(directory: Path) -> dict[CheckpointId, Saved]:
     """The checkpoints of which this host holds a part."""
-    return {CheckpointId.of(each.manifest): each for each in scan(directory)[0]}
+    return {CheckpointId.of(each.manifest): each for each in Checkpoints(directory)}
 
 
 class Search:
     """The checkpoints that the holders of all ranks have files of; all ranks call its methods."""
 
-    def __init__(self, directory: Path, hosts: Hosts, store: Holder | None = None) -> None:
-        with ranks.on_all_ranks(f"read {directory}"):
-            self.disk: Disk = Disk(directory, hosts)
-            self._holders: list[Holder] = [self.disk]
+    def __init__(self, own: Directory, hosts: Hosts, store: StoreProcess | None = None) -> None:
+        """Look at what there is.
+
+        Args:
+            own: The directory of this host, which this run has locked.
+            hosts: The hosts.
+            store: Where the run is copied to.
+        """
+        self._own, self._hosts, self._store = own, hosts, store
+        with ranks.on_all_ranks(f"read {own.path}"):
+            self._disk = Disk(own.path, hosts)
+            self._holders: list[Disk | StoreProcess] = [self._disk]
             self._holders += [store] if store and ranks.rank() == 0 else []
             lists = [[CheckpointId.of(m) for m in each.manifests()] for each in self._holders]
             known = [m for each in self._holders for m in each.manifests()]
@@ -154,6 +115,25 @@ class Search:
         self.in_store: list[CheckpointId] = sorted(
             (each for some in gathered[0][1:] for each in some), reverse=True
         )
+
+    def of_runs(self, *runs: str, is_wanted: bool) -> list[CheckpointId]:
+        """The checkpoints of these runs, the newest first."""
+        own = [each for each in self.found if each.run in runs]
+        if is_wanted and len(own) < len(self.found):
+            logger.warning("checkpoints of another run are passed over in %s", self._own.path)
+        return own
+
+    def run(self, newest: CheckpointId | None, *, is_wanted: bool) -> str:
+        """The run that goes on: that of the shared directory, or the only one that is held."""
+        if newest is not None and newest.run:
+            return newest.run
+        runs = sorted({each.run for each in self.found} - {""})
+        if len(runs) > 1 and is_wanted:
+            raise ValueError(
+                f"the hosts hold checkpoints of {len(runs)} runs in {self._own.path}, and nothing "
+                "tells which of them goes on; move those of the others away"
+            )
+        return runs[0] if runs else ""
 
     def whole(self, wanted: CheckpointId) -> tuple[Manifest, list[set[str]]] | None:
         """If every file of a checkpoint is somewhere: its manifest, and what each rank's disk has.
@@ -175,21 +155,114 @@ class Search:
             )
         return None
 
-    def run(self, newest: CheckpointId | None, directory: Path, *, is_wanted: bool) -> str:
-        """The run that goes on: that of the shared directory, or the only one that is held."""
-        if newest is not None and newest.run:
-            return newest.run
-        runs = sorted({each.run for each in self.found} - {""})
-        if len(runs) > 1 and is_wanted:
-            raise ValueError(
-                f"the hosts hold checkpoints of {len(runs)} runs in {directory}, and nothing tells "
-                "which of them goes on; move those of the others away"
-            )
-        return runs[0] if runs else ""
+    def put_together(self, wanted: CheckpointId, shared: Directory, keep: Keep) -> bool:
+        """Bring a checkpoint to a shared directory; False, with a warning, if it is not whole.
+
+        The first rank that has a file brings it; rank 0 commits all.
+        """
+        if (found := self.whole(wanted)) is None:
+            return False
+        manifest, givers = found[0], _givers(found[1])
+        task = f"bring a checkpoint to {shared.path}"
+        with _draft(shared, manifest.size, makes=ranks.rank() == 0) as temporary:
+            with ranks.on_all_ranks(task):
+                for name in manifest.files:
+                    if givers[name] == ranks.rank():
+                        self._disk.give(manifest, name, temporary / name)
+                synchronise(temporary)
+            with ranks.on_all_ranks(task):
+                if ranks.rank() == 0:
+                    saved = shared.commit(temporary, replace(manifest, number=0, keep=repr(keep)))
+                    logger.info("brought %s from the disks of the hosts", saved.path)
+        return True
+
+    def give_all(self, wanted: CheckpointId) -> Saved | None:
+        """Make a checkpoint whole on each host; None, with a warning, if that is not possible."""
+        if (found := self.whole(wanted)) is None:
+            return None
+        (manifest, parts), own, hosts = found, self._own, self._hosts
+        with ranks.on_all_ranks(f"read {own.path}"):
+            there = os.listdir(own.path)
+        taken = {name for names in ranks.gathered(there) for name in names}
+        place = own.unused(manifest.iteration, taken)  # all ranks read the same one
+        here, givers, broken = parts[ranks.rank()], _givers(parts), ""
+        lacking = manifest.files.keys() - here if hosts.is_first_here else set[str]()
+        size = sum(manifest.files[name].size for name in lacking)
+        task = f"bring a checkpoint to {own.path}"
+        with _draft(own, size, makes=hosts.is_first_here) as temporary:
+            with ranks.on_all_ranks(task):
+                hosts.offer(temporary, {name: self._disk.path(manifest, name) for name in here})
+                for name in sorted(here):
+                    self._disk.give(manifest, name, temporary / name)
+                for source in sorted({givers[name] for name in lacking if name in givers}):
+                    names = {name for name in lacking if givers.get(name) == source}
+                    hosts.receive(temporary, source, {name: manifest.files[name] for name in names})
+                try:
+                    for name in sorted(lacking - givers.keys()) if self._store else ():
+                        self._store.give(manifest, name, temporary / name)  # type: ignore[union-attr]
+                except BrokenCheckpoint as error:
+                    broken = error.reason
+                    logger.warning(
+                        "passed over, a broken checkpoint of iteration %d in the store: %s",
+                        *(manifest.iteration, broken),
+                    )
+            if ranks.any_rank(bool(broken)):
+                return None
+            with ranks.on_all_ranks(task):
+                if hosts.is_first_here:
+                    synchronise(temporary)
+                    own.commit(temporary, manifest, place=place)
+                    logger.info("brought %s to each host", place)
+        return Saved(place, manifest)
+
+    def empty(self, brought: CheckpointId | None, run: str) -> None:
+        """Drop what a shared directory has too; move the other local checkpoints aside."""
+        with ranks.on_all_ranks(f"empty {self._own.path}"):
+            for each, saved in self._disk.held.items() if brought else ():
+                if brought and each.run == run and each.age <= brought.age:
+                    self._own.drop(saved)
+            self._set_aside("local checkpoints", ())
+
+    def tidy(self, newest: CheckpointId | None = None, whole: Path | None = None) -> None:
+        """Move checkpoints away that this run does not go on from; drop parts of what is whole."""
+        with ranks.on_all_ranks(f"tidy {self._own.path}"):
+            kept = [whole] if whole else []
+            for each, saved in self._disk.held.items() if newest else ():
+                if each == newest:
+                    self._own.drop(saved)
+                elif newest and each.run in (newest.run, "") and each.is_before(newest):
+                    kept.append(saved.path)
+            self._set_aside("checkpoints", kept)
+            if whole and self._hosts.is_first_here:
+                self._own.note_latest(whole)
+
+    def _set_aside(self, what: str, but: Collection[Path]) -> None:
+        if self._hosts.is_first_here and (place := self._own.set_aside(but)):
+            logger.warning("%s that this run does not go on from are in %s", what, place)
+
+
+@contextmanager
+def _draft(home: Directory, size: int, *, makes: bool) -> Generator[Path, None, None]:
+    """A hidden folder whose name all ranks know; some of them make it, and remove what is left."""
+    temporary = home.path / str(ranks.from_first(beside(home.path / "iteration-0", "tmp").name))
+    try:
+        with ranks.on_all_ranks(f"make room in {home.path}"):
+            if makes:
+                home.need_space(size)
+                temporary.mkdir()
+        yield temporary
+    finally:
+        if makes:
+            remove_path(temporary)
+
+
+def _givers(parts: list[set[str]]) -> dict[str, int]:
+    """The first rank that has each file."""
+    return {name: rank for rank, names in reversed([*enumerate(parts)]) for name in names}
 
 
 def bring_newest(
-    shared: Path, directory: Path, hosts: Hosts, keep: Keep, *, is_wanted: bool
+    shared: Directory, own: Directory, hosts: Hosts, keep: Keep, *, is_wanted: bool
 ) -> tuple[str, int]:
     """Put the newest checkpoint that is whole somewhere into the shared directory.
 
@@ -198,7 +271,7 @@ def bring_newest(
 
     Args:
         shared: The directory that all hosts share, which this run has locked.
-        directory: The local directory of this host, which this run has locked.
+        own: The local directory of this host, which this run has locked.
         hosts: The hosts.
         keep: The claims in the shared directory.
         is_wanted: False to bring none, since the run begins anew or from another checkpoint.
@@ -210,77 +283,29 @@ def bring_newest(
         ValueError: The hosts hold checkpoints of several runs, or none of one is whole, and the
             shared directory is empty.
     """
-    search = Search(directory, hosts)
-    disk = search.disk
-    newest = chosen(partial(_newest_good, shared)) if search.found else _newest(scan(shared)[0])
-    run = search.run(newest, directory, is_wanted=is_wanted)
-    tried = [each for each in search.found if each.run == run]
-    starts = max((each.start for each in [*tried, *([newest] if newest else [])]), default=0)
-    if is_wanted:
-        if len(tried) < len(search.found):
-            logger.warning("checkpoints of another run are passed over in %s", directory)
-        for each in tried:
-            if newest is not None and each.age <= newest.age:
-                break
-            if found := search.whole(each):
-                _put_together(*found, disk, shared, keep)
-                newest = each
-                break
-        if tried and newest is None:
-            raise ValueError(
-                f"no checkpoint in {directory} is whole on the hosts of this start together, "
-                f"{shared} holds none, and a run does not silently start anew. Start it on the "
-                "hosts that it ran on; or, to start a new run, move these directories away"
-            )
-    with ranks.on_all_ranks(f"empty {directory}"):
-        if hosts.is_first_here:
-            for each in tried:
-                is_old = newest is not None and each.age <= newest.age
-                if is_wanted and is_old and each in disk.held:
-                    drop(disk.held[each])
-            if place := set_aside(directory):
-                logger.warning(
-                    "local checkpoints that this run does not go on from are in %s", place
-                )
+    search = Search(own, hosts)
+    if search.found:
+        there = chosen(partial(_newest_good, shared.path))
+    else:
+        there = next(reversed(Checkpoints(shared.path)), None)
+    newest = CheckpointId.of(there.manifest) if there else None
+    run = search.run(newest, is_wanted=is_wanted)
+    tried = search.of_runs(run, is_wanted=is_wanted)
+    starts = max((each.start for each in [*tried, *filter(None, [newest])]), default=0)
+    for each in tried if is_wanted else ():
+        if newest is not None and each.age <= newest.age:
+            break
+        if search.put_together(each, shared, keep):
+            newest = each
+            break
+    if is_wanted and tried and newest is None:
+        raise ValueError(
+            f"no checkpoint in {own.path} is whole on the hosts of this start together, "
+            f"{shared.path} holds none, and a run does not silently start anew. Start it on the "
+            "hosts that it ran on; or, to start a new run, move these directories away"
+        )
+    search.empty(newest if is_wanted else None, run)
     return run, starts
-
-
-def _put_together(
-    manifest: Manifest, parts: list[set[str]], disk: Disk, shared: Path, keep: Keep
-) -> None:
-    """The first rank that has a file brings it to the shared directory; rank 0 commits all."""
-    place, givers = shared / f"iteration-{manifest.iteration:010d}", _givers(parts)
-    with _draft(place, manifest.size, makes=ranks.rank() == 0) as temporary:
-        with ranks.on_all_ranks(f"bring a checkpoint to {shared}"):
-            for name in manifest.files:
-                if givers[name] == ranks.rank():
-                    disk.give(manifest, name, temporary / name)
-            synchronise(temporary)
-        with ranks.on_all_ranks(f"bring a checkpoint to {shared}"):
-            if ranks.rank() == 0:
-                meant = replace(manifest, number=0, keep=repr(keep))
-                saved = commit(shared, temporary, manifest.files, meant)
-                logger.info("brought %s from the disks of the hosts", saved.path)
-
-
-@contextmanager
-def _draft(place: Path, size: int, *, makes: bool) -> Generator[Path, None, None]:
-    """A hidden folder whose name all ranks know; some of them make it, and remove what is left."""
-    temporary = place.with_name(str(ranks.from_first(beside(place, "tmp").name)))
-    try:
-        with ranks.on_all_ranks(f"make room in {place.parent}"):
-            if makes:
-                need_space(place.parent, size)
-                temporary.mkdir()
-        yield temporary
-    finally:
-        if makes:
-            remove_path(temporary)
-
-
-def _givers(parts: list[set[str]]) -> dict[str, int]:
-    """The first rank that has each file."""
-    return {name: rank for rank, names in reversed([*enumerate(parts)]) for name in names}
 
 
 class Brought(NamedTuple):
@@ -298,7 +323,7 @@ class Brought(NamedTuple):
 
 
 def bring_to_each_host(
-    directory: Path, hosts: Hosts, store: ObjectStore | None, *, is_wanted: bool
+    own: Directory, hosts: Hosts, store: StoreProcess | None, *, is_wanted: bool
 ) -> Brought:
     """Give each host the newest checkpoint of which every file is on some host or in the store.
 
@@ -306,7 +331,7 @@ def bring_to_each_host(
     as they are, and later ones, of which files are lost, are moved aside.
 
     Args:
-        directory: The directory of this host, which this run has locked.
+        own: The directory of this host, which this run has locked.
         hosts: The hosts.
         store: Where the run is copied to.
         is_wanted: False to bring none, since the run begins anew: all are moved aside.
@@ -315,98 +340,27 @@ def bring_to_each_host(
         OSError: A disk is full, a host is lost meanwhile, or the store cannot be read.
         ValueError: The hosts hold checkpoints of several runs, or none of one is whole.
     """
-    search = Search(directory, hosts, store)
-    disk = search.disk
+    search = Search(own, hosts, store)
     if search.in_store:  # it has been written without a name if all hosts shared a directory
         run = search.in_store[0].run or str(ranks.from_first(store.run() if store else ""))
     else:
-        run = search.run(None, directory, is_wanted=is_wanted)
-    tried = [each for each in search.found if each.run in (run, "")]
+        run = search.run(None, is_wanted=is_wanted)
+    tried, saved = search.of_runs(run, "", is_wanted=is_wanted), None
     starts = max((each.start for each in tried), default=0)
     number = max((each.number for each in search.found), default=0)
-    if not is_wanted:
-        _tidy(directory, hosts, disk)
-        return Brought(run, starts, number, None)
-    if len(tried) < len(search.found):
-        logger.warning("checkpoints of another run are passed over in %s", directory)
-    for each in tried:
-        found = search.whole(each)
-        if found and (saved := _give_all(*found, disk, directory, hosts, store)):
-            _tidy(directory, hosts, disk, each, saved.path)
-            return Brought(run, starts, number, saved)
-    if tried:
+    for each in tried if is_wanted else ():
+        if (saved := search.give_all(each)) is not None:
+            search.tidy(each, saved.path)
+            break
+    if is_wanted and tried and saved is None:
         raise ValueError(
-            f"no checkpoint in {directory} is whole on the hosts of this start together"
+            f"no checkpoint in {own.path} is whole on the hosts of this start together"
             f"{', nor in the store' * bool(search.in_store)}, and a run does not silently start "
             "anew. Start it on the hosts that it ran on; or, to start a new one, move these away"
         )
-    return Brought(run, starts, number, None)
-
-
-def _give_all(
-    manifest: Manifest,
-    parts: list[set[str]],
-    disk: Disk,
-    directory: Path,
-    hosts: Hosts,
-    store: ObjectStore | None,
-) -> Saved | None:
-    """Make a checkpoint whole on each host; None, with a warning, if the store's is broken."""
-    with ranks.on_all_ranks(f"read {directory}"):
-        own = os.listdir(directory)
-    taken = {name for names in ranks.gathered(own) for name in names}
-    place = unused_path(directory, manifest.iteration, taken)  # all ranks read the same one
-    here, givers, broken = parts[ranks.rank()], _givers(parts), ""
-    lacking = manifest.files.keys() - here if hosts.is_first_here else set[str]()
-    size = sum(manifest.files[name].size for name in lacking)
-    with _draft(place, size, makes=hosts.is_first_here) as temporary:
-        with ranks.on_all_ranks(f"bring a checkpoint to {directory}"):
-            hosts.offer(temporary, {name: disk.path(manifest, name) for name in here})
-            for name in sorted(here):
-                disk.give(manifest, name, temporary / name)
-            for source in sorted({givers[name] for name in lacking if name in givers}):
-                names = {name for name in lacking if givers.get(name) == source}
-                hosts.receive(temporary, source, {name: manifest.files[name] for name in names})
-            try:
-                for name in sorted(lacking - givers.keys()) if store else ():
-                    store.give(manifest, name, temporary / name)  # type: ignore[union-attr]
-            except BrokenCheckpoint as error:
-                broken = error.reason
-                logger.warning(
-                    "passed over, a broken checkpoint of iteration %d in the store: %s",
-                    *(manifest.iteration, broken),
-                )
-        if ranks.any_rank(bool(broken)):
-            return None
-        with ranks.on_all_ranks(f"bring a checkpoint to {directory}"):
-            if hosts.is_first_here:
-                synchronise(temporary)
-                commit(directory, temporary, manifest.files, manifest, place=place)
-                logger.info("brought %s to each host", place)
-    return Saved(place, manifest)
-
-
-def _tidy(
-    directory: Path,
-    hosts: Hosts,
-    disk: Disk,
-    newest: CheckpointId | None = None,
-    whole: Path | None = None,
-) -> None:
-    """Move checkpoints away that this run does not go on from; drop parts of what is whole now."""
-    with ranks.on_all_ranks(f"tidy {directory}"):
-        if not hosts.is_first_here:
-            return
-        kept = [whole] if whole else []
-        for each, saved in disk.held.items() if newest else ():
-            if each == newest:
-                drop(saved)
-            elif newest and each.run in (newest.run, "") and each.is_before(newest):
-                kept.append(saved.path)
-        if place := set_aside(directory, kept):
-            logger.warning("checkpoints that this run does not go on from are in %s", place)
-        if whole:
-            note_latest(whole)
+    if not is_wanted:
+        search.tidy()
+    return Brought(run, starts, number, saved)
 
 
 def refuse_other_run(directory: Path, hosts: Hosts) -> None:
@@ -415,7 +369,7 @@ def refuse_other_run(directory: Path, hosts: Hosts) -> None:
     Raises:
         FileExistsError: A host has checkpoints.
     """
-    if ranks.any_rank(hosts.is_first_here and bool(scan(directory)[0])):
+    if ranks.any_rank(hosts.is_first_here and bool(Checkpoints(directory))):
         raise FileExistsError(
             f"{str(directory)!r}: a host holds checkpoints of an earlier run there; pass "
             "resume=True to go on with it, start_over=True to move them aside, or choose another "
@@ -423,12 +377,8 @@ def refuse_other_run(directory: Path, hosts: Hosts) -> None:
         )
 
 
-def _newest_good(shared: Path, verify: Verify) -> CheckpointId | None:
+def _newest_good(shared: Path, verify: Callable[[Saved], None]) -> Saved | None:
     """The newest good checkpoint of the shared directory."""
     with suppress(ValueError):  # all are broken: a local one may be whole
-        return _newest(filter(None, [Checkpoints(shared, verify).latest()]))
+        return Checkpoints(shared, verify).latest()
     return None
-
-
-def _newest(found: Iterable[Saved]) -> CheckpointId | None:
-    return next((CheckpointId.of(each.manifest) for each in reversed([*found])), None)

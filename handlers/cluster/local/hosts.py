@@ -15,14 +15,14 @@ from socket import gethostname
 from typing import Any
 
 from ....engine import ranks
-from ...checkpoint.directory import has_checksums
-from ...checkpoint.format import PLAIN_NAME, Checksums, Manifest
-from ...checkpoint.save import Files, Team
+from ...checkpoint.format import Checksums, Manifest
+from ...checkpoint.save import Team
 from ...files import beside, created, make_directory, remove_path, synchronise, tree_of
 from ..transfer import Key, Parts, Shelf, own_address, received_from, received_into
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
+Files = Mapping[str, Checksums]
 SUMS = "checksums"
 """What says which files a rank has written, besides these."""
 SERVED = 2
@@ -136,12 +136,7 @@ class Hosts(Team):
                 failure = failure or OSError(f"rank {self.rank} has no copy: {error}")
         if failure is not None:
             written = None
-        try:
-            found = super().report(temporary, written, failure)
-        except BaseException:
-            if self.rank == 0:
-                self.tell(temporary, None, is_copied=False)
-            raise
+        found = super().report(temporary, written, failure)
         return {} if found is None and self.is_first_here else found
 
     def offer(self, folder: Path, files: Mapping[str, Path]) -> None:
@@ -165,12 +160,12 @@ class Hosts(Team):
         if files is None:
             said = tree_of(bytes(received_from(place, key, self._timeout, [SUMS])[SUMS]))
             files = {str(name): Checksums(**each) for name, each in said.items()}
-        if odd := [name for name in files if not PLAIN_NAME.fullmatch(name)]:
+        if odd := [name for name in files if Path(name).name != name]:
             raise ValueError(f"another rank sends files {odd}")
         folder.mkdir(exist_ok=True)
         received_into(folder, place, key, self._timeout, files)
         for name, sums in files.items():
-            if not has_checksums(folder / name, sums):
+            if not sums.fit(folder / name):
                 raise ValueError(f"{name} of rank {source} was damaged on its way to {folder}")
 
     def all_say(self, temporary: Path, is_so: bool) -> bool:

@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...checkpoint import Checkpoint
-from ...checkpoint.directory import Saved, Verify, commit, note_latest, scan
-from ...checkpoint.format import Keep, latest
-from ...checkpoint.save import (
-    Again,
-    Depot,
-    Draft,
-    Files,
-    OnFailure,
-    Recorder,
-    check_arguments,
-)
-from .bring import ObjectStore, bring_newest, bring_to_each_host, held_in, refuse_other_run
+from ...checkpoint.directory import Checkpoints, Saved
+from ...checkpoint.format import Checksums, Keep, Manifest
+from ...checkpoint.save import Depot, Draft, SavingHandler
+from .bring import bring_newest, bring_to_each_host, held_in, refuse_other_run
 from .hosts import Hosts
+
+if TYPE_CHECKING:
+    from ..mirror import StoreProcess
 
 
 @dataclass(frozen=True, eq=False)
-class Local:
+class Local(SavingHandler):
     """Save the run to a disk of each host too: often and cheap, for a start after a failure.
 
     It is added before the `Checkpoint` of the run, which writes to a directory that all hosts
@@ -53,6 +48,13 @@ class Local:
     ValueError: Local(copies=3): needs 1, for a copy on the next host, or 0
     """
 
+    keep = Keep.of("latest(2)")
+    """While one is written, the one before is whole on all hosts."""
+    retries = 0
+    """The next save comes soon."""
+    on_failure = "warn"
+    """A save that fails is left out, since the shared directory has the others."""
+
     directory: str | Path
     _: KW_ONLY
     when: EventEnum | Trigger = Events.ITERATION_COMPLETED(every=100)
@@ -63,22 +65,7 @@ class Local:
             raise ValueError(
                 f"Local(copies={self.copies!r}): needs 1, for a copy on the next host, or 0"
             )
-        check_arguments(self)
-
-    @property
-    def keep(self) -> Keep:
-        """Two: while one is written, the one before is whole on all hosts."""
-        return latest(2)
-
-    @property
-    def retries(self) -> int:
-        """How often a write that failed is tried again: never, since the next save comes soon."""
-        return 0
-
-    @property
-    def on_failure(self) -> OnFailure:
-        """A save that fails is left out, since the shared directory has the others."""
-        return "warn"
+        super().__post_init__()
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Bring the newest checkpoint before `Checkpoint` looks, and save by the trigger."""
@@ -95,33 +82,25 @@ class Local:
             ValueError: No `Checkpoint` follows, or it writes to the same directory.
         """
         saves = self._checkpoint(state)
-        shared, own = saves.recorder(state).depot, self._depot(state)
+        shared, own = saves.recorder(state).depot, _local(self.recorder(state).depot)
         shared.open()
         own.open()
         begins = state.is_new and not saves.start_over
         if begins and not saves.resume:
             own.refuse_earlier_run()
         run, starts = bring_newest(
-            *(shared.directory, own.directory, own.hosts, saves.keep),
+            *(shared.home, own.home, own.hosts, saves.keep),
             is_wanted=begins and saves.resume in (True, "latest"),
         )
         if saves.start_over or not run:
             run = ranks.from_first(uuid4().hex)
         shared.lineage = own.lineage = run, starts + 1
 
-    def ask(self, state: State[Any, Any]) -> None:
-        """Ask for a save at the next commit point."""
-        state.save(repr(Trigger.of(self.when)), by=self)
-
     def save(self, state: State[Any, Any]) -> None:
         """Copy the run if a save was asked for; the copy is written in the background."""
-        recorder = self._recorder(state)
+        recorder = self.recorder(state)
         if reasons := recorder.prepare(state):
             self._checkpoint(state).record(state, recorder, reasons)
-
-    def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and release the directory."""
-        self._recorder(state).close(state)
 
     def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
         """The handler whose saves these are: the one that resumes, or else the first."""
@@ -143,15 +122,13 @@ class Local:
             )
         return found[0]
 
-    def _recorder(self, state: State[Any, Any]) -> Recorder:
-        def make() -> Recorder:
-            background = self._checkpoint(state).background
-            return Recorder(self, LocalDepot(self.directory, self.copies), background=background)
+    def depot(self, state: State[Any, Any]) -> LocalDepot:
+        """The disks of all hosts."""
+        return LocalDepot(self.directory, self.copies)
 
-        return state.recall(self, make, saved=False)
-
-    def _depot(self, state: State[Any, Any]) -> LocalDepot:
-        return _local(self._recorder(state).depot)
+    def has_thread(self, state: State[Any, Any]) -> bool:
+        """As its `Checkpoint` says."""
+        return self._checkpoint(state).background
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,7 +161,7 @@ class LocalCheckpoint(Checkpoint):
                 "one, copy it to a directory that all hosts share, or to each host"
             )
 
-    def copy_to(self, state: State[Any, Any], store: ObjectStore) -> Hosts:
+    def copy_to(self, state: State[Any, Any], store: StoreProcess) -> Hosts:
         """Let the hosts copy their files to a store; return the hosts.
 
         Raises:
@@ -208,12 +185,13 @@ class LocalCheckpoint(Checkpoint):
             if state.error is None:
                 _local(self.recorder(state).depot).copy_newest()
 
-    def _depot(self) -> Depot:
+    def depot(self, state: State[Any, Any]) -> LocalDepot:
+        """The disks of all hosts."""
         return LocalDepot(self.directory, is_numbered=True)
 
-    def _find(self, which: str | Path, verify: Verify) -> Path:
+    def _find(self, which: str | Path, verify: Callable[[Saved], None]) -> Saved:
         place = Path(self.directory if which in ("latest", "best") else which)
-        for newest in scan(place)[0][-1:]:
+        for newest in Checkpoints(place)[-1:]:
             if not all((newest.path / name).exists() for name in newest.manifest.files):
                 raise ValueError(
                     f"checkpoint={str(which)!r}: {newest.path} has the files of this host's ranks "
@@ -239,10 +217,10 @@ class LocalDepot(Depot):
         """
         self.hosts: Hosts = Hosts(Path(directory).absolute(), copies=copies)
         super().__init__(directory, self.hosts)
-        self.store: ObjectStore | None = None
+        self.store: StoreProcess | None = None
         """Where the hosts copy checkpoints to, each its own files."""
-        self._is_numbered = is_numbered
-        self._number = 0
+        self.is_numbered = is_numbered
+        self.number = 0
         """The number of the newest checkpoint. Before the first save: the largest on any host."""
 
     def open(self) -> None:
@@ -253,7 +231,7 @@ class LocalDepot(Depot):
 
     def claims(self, keep: Keep) -> Keep:
         """At least two: while one appears on the hosts one by one, all have the one before."""
-        return keep | latest(2)
+        return keep | Local.keep
 
     def refuse_earlier_run(self) -> None:
         """Refuse a new run where a host has checkpoints of an earlier one."""
@@ -267,7 +245,7 @@ class LocalDepot(Depot):
         self._bring(is_wanted=False, is_anew=is_anew)
 
     def find(
-        self, which: bool | str | Path, keep: Keep, alone: Verify
+        self, which: bool | str | Path, keep: Keep, alone: Callable[[Saved], None]
     ) -> tuple[Saved | None, list[str]]:
         """Bring the newest checkpoint to each host."""
         brought = self._bring(is_wanted=True)
@@ -281,8 +259,8 @@ class LocalDepot(Depot):
         return brought, []
 
     def _bring(self, *, is_wanted: bool, is_anew: bool = False) -> Saved | None:
-        run, starts, self._number, brought = bring_to_each_host(
-            self.directory, self.hosts, self.store, is_wanted=is_wanted
+        run, starts, self.number, brought = bring_to_each_host(
+            self.home, self.hosts, self.store, is_wanted=is_wanted
         )
         self._name("" if is_anew else run, starts)
         return brought
@@ -292,7 +270,7 @@ class LocalDepot(Depot):
         with ranks.on_all_ranks(f"read {self.directory}"):
             own = held_in(self.directory) if self.hosts.is_first_here else {}
         found = [each for some in ranks.gathered([*own]) for each in some]
-        self._number = max((each.number for each in found), default=0)
+        self.number = max((each.number for each in found), default=0)
         newest = max(found, default=None)
         self._name(newest.run if newest else "", newest.start if newest else 0)
 
@@ -310,30 +288,54 @@ class LocalDepot(Depot):
         if self.hosts.is_first_here and self.store is not None and self.newest is not None:
             self.store.upload(self.newest)
 
-    def commit(self, draft: Draft, files: Files, again: Again[Saved]) -> Saved:
-        """Give each host's part its name, when rank 0 has written the manifest."""
-        team, store, manifest = self.hosts, self.store, draft.manifest
-        is_copied = store is not None and team.all_say(draft.path, store.is_free())
+    def draft(self, manifest: Manifest) -> Draft:
+        """A hidden folder on each host, of one name."""
+        return LocalDraft(self, manifest, self.team.temporary(manifest.iteration))
+
+
+class LocalDraft(Draft):
+    """A checkpoint that appears on each host, with the manifest of rank 0."""
+
+    is_copied: bool = False
+    """True if each host copies its own files to the store."""
+
+    def tell(
+        self, written: Mapping[str, Checksums] | None, failure: BaseException | None
+    ) -> Manifest | None:
+        """Tell rank 0 what this rank has written; the manifest, on the first rank of a host."""
+        manifest, depot = super().tell(written, failure), _local(self.depot)
+        team, store = depot.hosts, depot.store
+        if manifest is None:
+            return None
+        self.is_copied = store is not None and team.all_say(self.path, store.is_free())
         if team.rank > 0:
-            manifest, is_copied = team.hear(draft.path)
-            files = manifest.files
-        try:
-            if team.rank == 0 and self._is_numbered:
-                self._number += 1
-                manifest = replace(manifest, number=self._number)
-            task = partial(commit, self.directory, draft.path, files, manifest, self.newest)
-            saved = again(partial(task, is_whole=len(team.firsts) == 1))
-        except BaseException:
-            if team.rank == 0:
-                team.tell(draft.path, None, is_copied=False)
-            raise
-        note_latest(saved.path)
-        if team.rank == 0:
-            team.tell(draft.path, saved.manifest, is_copied=is_copied)
-        if is_copied and store is not None:
-            store.upload(saved)
-        self.newest: Saved | None = saved
-        return saved
+            manifest, self.is_copied = team.hear(self.path)
+        elif depot.is_numbered:
+            depot.number += 1
+            manifest = replace(manifest, number=depot.number)
+        return manifest
+
+    def commit(self, manifest: Manifest) -> Saved:
+        """Give this host's part its name."""
+        depot = _local(self.depot)
+        is_whole = len(depot.hosts.firsts) == 1
+        depot.newest = depot.home.commit(self.path, manifest, depot.newest, is_whole=is_whole)
+        return depot.newest
+
+    def committed(self, saved: Saved) -> None:
+        """Let the other hosts commit theirs, and copy it to the store."""
+        depot = _local(self.depot)
+        depot.home.note_latest(saved.path)
+        if depot.hosts.rank == 0:
+            depot.hosts.tell(self.path, saved.manifest, is_copied=self.is_copied)
+        if self.is_copied and depot.store is not None:
+            depot.store.upload(saved)
+
+    def give_up(self) -> None:
+        """Let the other hosts know, and remove what ranks have written."""
+        if (hosts := _local(self.depot).hosts).rank == 0:
+            hosts.tell(self.path, None, is_copied=False)
+        super().give_up()
 
 
 def _local(depot: Depot) -> LocalDepot:

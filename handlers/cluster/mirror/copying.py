@@ -18,17 +18,17 @@ from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
 
-from ...checkpoint import BrokenCheckpoint, Manifest
+from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from .fetching import (
     StoreError,
     again,
     fetch_file,
     fetch_logs,
     join,
-    refuse_broken,
     take_over,
+    tell_of_broken,
 )
-from .listing import StoreListing
+from .listing import StoreListing, store_name_of
 from .parts import Host
 from .store import Store, shown
 from .uploader import Uploader
@@ -104,9 +104,11 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
     directory, is_new = Path(settings["directory"]), not settings["resume"]
     run = join(store, directory, listing, is_new=is_new, needs_run_file=False)
     if not is_new:
-        refuse_broken(listing, directory)
+        reached = max((each.iteration for each in listing.values()), default=-1)
+        is_all = not listing.manifests and not Checkpoints(directory)
+        tell_of_broken(listing, listing.broken, reached, is_all=is_all)
         if listing.manifests:
-            fetch_logs(listing, directory, settings["logs"])
+            fetch_logs(listing, Directory(directory), settings["logs"])
     found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
     return {"found": found, "run": run}
 
@@ -170,7 +172,8 @@ class CopyLoop:
             if self._listing is None:
                 self._listing = again(self._store, StoreListing)
             manifest = Manifest.of_json(order["manifest"])
-            fetch_file(self._listing, manifest, order["name"], Path(order["fetch"]))
+            place, path = store_name_of(manifest), Path(order["fetch"])
+            fetch_file(self._listing, place, manifest, order["name"], path)
             tell(fetched=True)
         except Exception as error:
             tell(fetched=False, **said_of(error, self._store))

@@ -11,20 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from ...checkpoint import (
-    LOGS,
-    MANIFEST,
-    BrokenCheckpoint,
-    Manifest,
-    checkpoints,
-    has_checksums,
-    is_log,
-    need_space,
-    saved_at,
-    unused_path,
-    verify_files,
-)
-from ...checkpoint.directory import problem_of, scan
+from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from ...files import (
     NotRegularError,
     appearing,
@@ -38,7 +25,8 @@ from ...files import (
     size_of,
     synchronise,
 )
-from .listing import RUN, StoreListing, store_name_of
+from .listing import RUN, StoreListing
+from .logs import LOGS, is_log
 from .store import ODD, SMALL, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -109,7 +97,7 @@ def take_over(
     make_directory(directory)
     with locked(directory):
         join(store, directory, listing, is_new=is_new)
-        return _fetch_newest(store, directory, logs, listing)
+        return _fetch_newest(Directory(directory), logs, listing)
 
 
 def join(
@@ -132,7 +120,7 @@ def join(
     here = _run_at(directory)
     if listing.is_used:
         run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
-        if here != run and (here or needs_run_file) and checkpoints(directory):
+        if here != run and (here or needs_run_file) and Checkpoints(directory):
             raise FileExistsError(
                 f"{store.url} holds the checkpoints of another run than {directory}; give this run "
                 "an address of its own"
@@ -167,11 +155,9 @@ def again(store: Store, read: Callable[[Store], Result]) -> Result:
     raise AssertionError
 
 
-def _fetch_newest(
-    store: Store, directory: Path, logs: list[str], listing: StoreListing
-) -> Path | None:
-    whole, _ = scan(directory)
-    here = [each.manifest for each in whole if problem_of(each, thoroughly=False) is None]
+def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Path | None:
+    whole = (each for each in Checkpoints(home.path) if each.problem(thoroughly=False) is None)
+    here = [each.manifest for each in whole]
     newest = max((each.number for each in here), default=-1)
     broken, found = dict(listing.broken), None
     reached = max((each.iteration for each in here), default=-1)
@@ -179,78 +165,63 @@ def _fetch_newest(
         if manifest.number <= newest:
             break
         try:
-            wanted = _logs_to_fetch(directory, logs, listing.sizes)
-            need_space(directory, manifest.size + sum(wanted.values()))
-            _get_logs(store, directory, wanted)
-            found, reached = _receive(listing, name, manifest, directory), manifest.iteration
+            fetch_logs(listing, home, logs, manifest.size)
+            found, reached = _receive(listing, name, manifest, home), manifest.iteration
             break
         except BrokenCheckpoint as error:
             broken[name] = error.reason
-    if not here and found is None:
-        _refuse(store, broken)
-    _warn_of_broken(listing, broken, reached)
+    tell_of_broken(listing, broken, reached, is_all=not here and found is None)
     return found
 
 
-def _refuse(store: Store, broken: Mapping[str, str]) -> None:
-    """Refuse a store of which no checkpoint is good, if it holds some."""
-    newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
-    if broken:
-        raise ValueError(
-            f"no checkpoint in {store.url} is good, and a run does not silently start anew; to "
-            "start it, give it another address:"
-            + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
-        )
-
-
-def refuse_broken(listing: StoreListing, directory: Path) -> None:
-    """Warn of broken and unfinished copies.
+def tell_of_broken(
+    listing: StoreListing, broken: Mapping[str, str], reached: int, *, is_all: bool
+) -> None:
+    """Warn of broken and unfinished copies that are later than what the run has reached.
 
     Raises:
-        ValueError: All are broken, and the directory holds no checkpoint.
+        ValueError: They are all that there is.
     """
-    if not listing.manifests and not checkpoints(directory):
-        _refuse(listing.store, listing.broken)
-    reached = max((each.iteration for each in listing.values()), default=-1)
-    _warn_of_broken(listing, listing.broken, reached)
-
-
-def _warn_of_broken(listing: StoreListing, broken: Mapping[str, str], reached: int) -> None:
-    store = listing.store
-    for name, reason in sorted(broken.items(), reverse=True)[:SHOWN]:
+    newest_first = sorted(broken.items(), reverse=True)[:SHOWN]
+    if broken and is_all:
+        raise ValueError(
+            f"no checkpoint in {listing.store.url} is good, and a run does not silently start "
+            "anew; to start it, give it another address:"
+            + "".join(f"\n  {place}: {reason}" for place, reason in newest_first)
+        )
+    for name, reason in newest_first:
         if _iteration(name) >= reached:
-            logger.warning("passed over, a broken checkpoint: %s/%s: %s", store.url, name, reason)
-    _tell_of_halves(store, [each for each in listing.unfinished if _iteration(each) > reached])
+            where = listing.store.url, name
+            logger.warning("passed over, a broken checkpoint: %s/%s: %s", *where, reason)
+    unfinished = [each for each in listing.unfinished if _iteration(each) > reached]
+    _tell_of_halves(listing.store, unfinished)
 
 
-def fetch_logs(listing: StoreListing, directory: Path, logs: list[str]) -> None:
-    """Download logs that the directory lacks, or has less of.
+def fetch_logs(listing: StoreListing, home: Directory, logs: list[str], more: int = 0) -> None:
+    """Download logs that the directory lacks, or has less of; there is to be space for `more`.
 
     Raises:
         OSError: The disk has too little space, or the store cannot be read.
     """
-    wanted = _logs_to_fetch(directory, logs, listing.sizes)
-    need_space(directory, sum(wanted.values()))
-    _get_logs(listing.store, directory, wanted)
+    wanted = _logs_to_fetch(home.path, logs, listing.sizes)
+    home.need_space(more + sum(wanted.values()))
+    for name in wanted:
+        with appearing(home.path / name) as draft:
+            _get(listing.store, name, draft)
 
 
-def fetch_file(listing: StoreListing, manifest: Manifest, name: str, path: Path) -> None:
-    """Download a file of a checkpoint to a path, and compare its checksums.
+def fetch_file(
+    listing: StoreListing, place: str, manifest: Manifest, name: str, path: Path
+) -> None:
+    """Download a file of a checkpoint, called `place` there, and compare its checksums.
 
     Raises:
         BrokenCheckpoint: The file is missing or damaged in the store.
         StoreError: The store cannot be read.
     """
-    place = store_name_of(manifest)
     _get(listing.store, listing.objects.get(place, {}).get(name, f"{place}/{name}"), path)
-    if not has_checksums(path, manifest.files[name]):
+    if not manifest.files[name].fit(path):
         raise BrokenCheckpoint(f"{place}/{name} is damaged: its checksum is another one")
-
-
-def _get_logs(store: Store, directory: Path, names: Iterable[str]) -> None:
-    for name in names:
-        with appearing(directory / name) as draft:
-            _get(store, name, draft)
 
 
 def _iteration(place: str) -> int:
@@ -267,24 +238,19 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def _receive(listing: StoreListing, place: str, manifest: Manifest, directory: Path) -> Path:
+def _receive(listing: StoreListing, place: str, manifest: Manifest, home: Directory) -> Path:
     """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
 
     Raises:
         BrokenCheckpoint: The store does not give what the manifest says.
         OSError: The disk has no space.
     """
-    path = unused_path(directory, manifest.iteration)
-    with appearing(path) as draft:
-        draft.mkdir()
-        for name in (*manifest.files, MANIFEST):
-            _get(listing.store, listing.objects[place][name], draft / name)
-        saved = saved_at(draft, path.name)
-        if saved.manifest.to_json() != manifest.to_json():
-            raise BrokenCheckpoint(f"{MANIFEST} has changed")
-        verify_files(saved)
-    logger.info("fetched %s from %s/%s", path, listing.store.url, place)
-    return path
+    with home.scratch() as draft:
+        for name in manifest.files:
+            fetch_file(listing, place, manifest, name, draft / name)
+        saved = home.commit(draft, manifest, place=home.unused(manifest.iteration))
+    logger.info("fetched %s from %s/%s", saved.path, listing.store.url, place)
+    return saved.path
 
 
 def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:

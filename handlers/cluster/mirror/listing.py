@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
-from ...checkpoint import MANIFEST, NAME, Manifest
+from ...checkpoint import MANIFEST, Manifest
 from ...files import NotRegularError, budget
 from .store import Store
 
@@ -27,6 +27,8 @@ DRAFT = "manifest.draft"
 """A manifest whose files are not all there, because they are being copied or removed."""
 RUN = "RUN"
 """Holds the name of the run, in the store and in its directory."""
+NAME = re.compile(r"iteration-\d{10,}(\.\d+)?", re.ASCII)
+"""The names of checkpoints, in the store as on the disk."""
 FILE = re.compile(rf"(?P<prefix>(host-\d+/)?)(?P<name>{NAME.pattern})/(?P<file>[^/]+)", re.ASCII)
 """The name of a file of a checkpoint."""
 

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ....engine import Engine, Events, Stage, State, ranks
-from ...checkpoint import LOGS, Checkpoint
+from ...checkpoint import Checkpoint
 from ...journal import Journal
 from ..local import LocalCheckpoint
+from .logs import LOGS
 from .parts import Host
 from .process import StoreProcess
 from .store import check_address, local_path, protocol_of, shown

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from ...checkpoint import Manifest, Saved, checkpoints
+from ...checkpoint import Checkpoints, Manifest, Saved
 from ...files import remove_path
 from .copying import ERRORS, FAILS
 from .fetching import StoreError
@@ -62,7 +62,7 @@ class StoreProcess:
         try:
             self._wait_until_ready(settings["wait"])
         except StoreError as error:
-            if not (settings["resume"] and checkpoints(settings["directory"])):
+            if not (settings["resume"] and Checkpoints(settings["directory"])):
                 raise
             self._launch({**self._settings, "failing": True})
             shown = settings["shown"]

@@ -13,9 +13,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, BinaryIO
 
-from ...checkpoint import CHUNK, MANIFEST, Checksums
+from ...checkpoint import MANIFEST, Checksums
 from ...files import printable, refuse_odd
 
+CHUNK = Checksums(0, []).chunk
+"""The bytes of a file that have one checksum."""
 MOST_PARTS = 9000
 """Parts of one upload; S3 takes 10,000."""
 DRAFT = ".tmp-"

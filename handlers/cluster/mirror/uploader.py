@@ -12,17 +12,17 @@ from uuid import uuid4
 
 from ...checkpoint import (
     MANIFEST,
+    Checkpoints,
     Checksums,
+    Directory,
+    Keep,
     Manifest,
     Saved,
-    checkpoints,
-    keep_of,
-    logs_in,
-    scratch,
 )
 from ...files import regular, remove_path
 from .fetching import join
 from .listing import DRAFT, RUN, StoreListing, store_name_of
+from .logs import logs_in
 from .parts import Host
 from .store import DRAFT as FILE_DRAFT
 from .store import DamagedError, Store
@@ -154,7 +154,7 @@ class Uploader:
     def _missing(self) -> list[Saved]:
         known = {} if self._listing is None else self._listing.parts
         missing = list[Saved]()
-        for each in checkpoints(self._outbox or self.directory):
+        for each in Checkpoints(self._outbox or self.directory):
             name = store_name_of(each.manifest)
             if f"{self._prefix}{name}" not in known and name not in self._passed_over:
                 missing.append(each)
@@ -209,7 +209,7 @@ class Uploader:
         Of hosts that copy parts, some may be further than others: what is as new as the newest
         checkpoint that is whole stays.
         """
-        here = checkpoints(self._outbox or self.directory)
+        here = Checkpoints(self._outbox or self.directory)
         if self._host:
             listing.look()
         elif not here:
@@ -218,7 +218,7 @@ class Uploader:
         newest = max((each.number for each in listing.values()), default=-1)
         with suppress(ValueError):  # the claims of a later version
             manifests = [*(manifest for _, manifest in parts), *(each.manifest for each in here)]
-            kept = keep_of(manifests[-1].keep).kept(listing.values()) if manifests else set()
+            kept = Keep.of(manifests[-1].keep).kept(listing.values()) if manifests else set()
             stay = {store_name_of(saved.manifest) for saved in here}
             for place, manifest in parts:
                 is_old = manifest.number < newest and manifest.number not in kept
@@ -263,7 +263,7 @@ def linked(saved: Saved, files: Iterable[str]) -> Generator[Path, None, None]:
     Raises:
         GoneError: The run has dropped the checkpoint already.
     """
-    with scratch(saved.path.parent) as folder:
+    with Directory(saved.path.parent).scratch() as folder:
         try:
             for name in files:
                 os.link(saved.path / name, folder / name, follow_symlinks=False)

@@ -12,11 +12,10 @@ from tempfile import mkdtemp
 from typing import Any
 
 from ....engine import State, ranks
-from ...checkpoint import Layout
-from ...checkpoint.directory import commit, place_for, saved_at, write_part
-from ...checkpoint.format import Checksums, Manifest, Payload, installed_versions
+from ...checkpoint import Checkpoints, Checksums, Directory, Manifest
 from ...checkpoint.load import resume
-from ...checkpoint.save import buffers_of_own, streamed, take_part, take_run
+from ...checkpoint.save import Snapshot
+from ...files import created
 
 IN_MEMORY = "/dev/shm"
 
@@ -29,10 +28,8 @@ def run_as_bytes(state: State[Any, Any]) -> dict[str, bytes]:
     Raises:
         TypeError: A value cannot be saved.
     """
-    engine = state.engine
-    buffers = buffers_of_own(engine.objects) if ranks.world_size() > 1 else {}
-    snapshot = take_run(engine.objects, take_part(state), Layout(), engine.lent, buffers)
-    return {name: b"".join(each.pieces()) for name, each in streamed(snapshot).items()}
+    files = Snapshot.of(state).streamed()
+    return {name: b"".join(each.pieces()) for name, each in files.items()}
 
 
 def put_run(state: State[Any, Any], files: Mapping[str, bytearray], handler: str) -> None:
@@ -48,20 +45,23 @@ def put_run(state: State[Any, Any], files: Mapping[str, bytearray], handler: str
     """
     if odd := [name for name in files if Path(name).name != name]:
         raise ValueError(f"a replica sent files with the names {odd}, which no run has")
-    payloads = {name: Payload.of(memoryview(each)) for name, each in files.items()}
-    manifest = Manifest(world_size=ranks.world_size(), versions=installed_versions())
     with _folder() as folder:
-        path, _ = place_for(folder, manifest.iteration, None)  # before it is there
+        new, own = folder / "new", dict[str, Checksums]()
         with ranks.on_all_ranks("write the run that it joins"):
-            own = dict(write_part(folder / "new", payloads, {}))
+            new.mkdir(exist_ok=True)
+            for name, content in files.items():
+                with created(new / name) as file:
+                    file.write(content)
+                own[name] = Checksums.of(new / name)
         found = dict[str, Checksums]()
         for each in ranks.gathered(own):
             found |= each
         with ranks.on_all_ranks("write the run that it joins"):
             if ranks.local_rank() == 0:
-                commit(folder, folder / "new", found, manifest)
-        with ranks.on_all_ranks(f"read {path}"):
-            saved = saved_at(path)
+                manifest = Manifest(world_size=ranks.world_size(), files=found)
+                Directory(folder).commit(new, manifest)
+        with ranks.on_all_ranks("read the run that it joins"):
+            (saved,) = Checkpoints(folder)
         resume(state, saved, handler)
 
 

@@ -13,7 +13,7 @@ from ....engine.modules import generators_in, in_training, is_spread
 from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ...checkpoint import Checkpoint
-from ...checkpoint.load import settings_of, settings_of_steps
+from ...checkpoint.load import note_settings
 from ..local import Local, LocalCheckpoint
 from ..transfer import Lost
 from .crew import lighthouses
@@ -155,10 +155,7 @@ class Replicas:
         """Get the run from other replicas, or begin it."""
         place = state.recall(self, Connections, saved=False)
         replica = place.replica = Replica(self.lighthouse, self.shards, self.address, self.timeout)
-        control, engine = state.control, state.engine
-        limit = {"max_batches": control.max_batches}
-        steps = settings_of_steps(engine.handlers)
-        control.settings = settings_of(engine.objects) | steps | limit
+        note_settings(state)
         while True:
             try:
                 files = replica.begin()
@@ -166,9 +163,9 @@ class Replicas:
             except Lost as error:
                 logger.debug("waits for the run of the other replicas: %s", error)
                 time.sleep(PATIENCE)
-        control.writes = files is None
+        state.control.writes = files is None
         if files is not None:
-            put_run(state, files, engine.name_of(self))
+            put_run(state, files, state.engine.name_of(self))
             logger.info("joined the other replicas after iteration %d", state.iteration)
 
     def ask(self, state: State[Any, Any]) -> None:

@@ -1,3 +1,4 @@
+from ...checkpoint.directory import is_checkpoint as is_checkpoint
 from .difference import checkpoint_differences as checkpoint_differences
 from .difference import leaves_of as leaves_of
 from .difference import unequal as unequal
@@ -5,7 +6,6 @@ from .look import Claims as Claims
 from .look import Finding as Finding
 from .look import Findings as Findings
 from .look import NoCheckpointError as NoCheckpointError
-from .look import is_checkpoint as is_checkpoint
 from .look import look as look
 from .look import saved_in as saved_in
 from .overview import export as export

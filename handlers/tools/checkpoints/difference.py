@@ -6,7 +6,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ...checkpoint.directory import Saved, StoredTensor, encoded_objects
+from ...checkpoint import Saved, StoredTensor
+from ...checkpoint.directory import encoded_objects
 
 if TYPE_CHECKING:
     from torch import Tensor

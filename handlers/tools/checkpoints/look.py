@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoint.directory import NAME, Saved, checkpoints, names_in, problem_of, saved_at, scan
-from ...checkpoint.format import MANIFEST, BrokenCheckpoint, Keep, keep_of
+from ...checkpoint import BrokenCheckpoint, Keep, Saved
+from ...checkpoint.directory import Directory, checkpoints, is_checkpoint, saved_at, scan
 from ...files import budget
 
 
@@ -31,12 +31,12 @@ class Finding:
     def written(self) -> float | None:
         """When it was saved, in seconds since 1970; None if it has just been removed.
 
-        The manifest of an earlier version does not say; then it is the time of its file.
+        The manifest of an earlier version does not say; then it is the time of its directory.
         """
         if self.saved and self.saved.manifest.time:
             return self.saved.manifest.time
         try:
-            return (self.path / MANIFEST).stat().st_mtime
+            return self.path.stat().st_mtime
         except OSError:
             return None
 
@@ -59,7 +59,7 @@ class Claims:
         keep = None
         if good:
             with suppress(ValueError):
-                keep = keep_of(good[-1].keep)
+                keep = Keep.of(good[-1].keep)
         names = [text.partition("(")[0] for text in repr(keep).split(" | ")]
         return cls(keep, keep.kept(good) if keep else {}, names)
 
@@ -91,13 +91,6 @@ class Findings(list[Finding]):
         return [f"shown: the last {shown} of {shown + self.left_out}"] if self.left_out else []
 
 
-def is_checkpoint(path: Path) -> bool:
-    """True if the path is one checkpoint, rather than a directory of checkpoints."""
-    return (path / MANIFEST).exists() or (
-        path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
-    )
-
-
 def saved_in(path: Path) -> Saved:
     """The checkpoint at a path, or the newest good one of a directory."""
     if is_checkpoint(path):
@@ -123,16 +116,14 @@ def look(path: Path, *, thoroughly: bool) -> Findings:
             saved = saved_at(path)
         except BrokenCheckpoint as error:
             return Findings([Finding(path, None, error.reason)])
-        return Findings([Finding(path, saved, problem_of(saved, thoroughly=thoroughly))])
-    names = names_in(path)
+        return Findings([Finding(path, saved, saved.problem(thoroughly=thoroughly))])
+    names = Directory(path).names
     whole, broken = scan(path, names[-budget.MOST_CHECKPOINTS :])
     if not whole and not broken:
         what = "holds no checkpoint" if path.is_dir() else "is no directory"
         raise NoCheckpointError(f"{path} {what}")
     found = [Finding(path / name, None, error.reason) for name, error in broken.items()]
-    found += [
-        Finding(saved.path, saved, problem_of(saved, thoroughly=thoroughly)) for saved in whole
-    ]
+    found += [Finding(saved.path, saved, saved.problem(thoroughly=thoroughly)) for saved in whole]
     # A run that is under way may have dropped a checkpoint meanwhile.
     here = (each for each in found if each.problem is None or os.path.lexists(each.path))
     return Findings(here, max(0, len(names) - budget.MOST_CHECKPOINTS))

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, Literal
 
-from ...checkpoint.directory import (
-    LATEST,
-    StoredTensor,
-    files_on_disk,
-    tensors_by_name,
-    tree_at,
-    tree_in,
-)
-from ...checkpoint.format import FROZEN, TENSORS, TREE, Manifest, rank_file, reading, references
+from ...checkpoint import StoredTensor, reading
+from ...checkpoint.directory import Directory, contents_of, files_on_disk, is_checkpoint
 from ...common import Cell, aligned, readable_metrics, readable_size, show, show_json
-from ...files import regular
-from .look import Claims, Finding, Findings, is_checkpoint, look, saved_in
+from .look import Claims, Finding, Findings, look, saved_in
 
 WIDEST = 300
 """The most characters before the last column; a longer line shifts only its own last cell."""
 MOST = 50
 """The most files that are listed: a run on thousands of ranks has as many files."""
-LONGEST = 300
-"""The most bytes of `LATEST` that are read; it holds one name."""
 HEAD = ("checkpoint", "epochs", "iteration", "step", "size", "written", "kept by", "why", "metrics")
 
 
@@ -153,11 +142,7 @@ def _values(each: Finding, claims: Claims, latest: str | None) -> dict[str, Any]
 
 
 def _latest(path: Path) -> str | None:
-    with suppress(OSError, ValueError):
-        directory = path.resolve().parent if is_checkpoint(path) else path
-        with regular(directory / LATEST) as file:
-            return file.read(LONGEST).decode().strip()
-    return None
+    return Directory(path.resolve().parent if is_checkpoint(path) else path).latest
 
 
 def _time(each: Finding) -> datetime | None:
@@ -172,20 +157,20 @@ def _contents(found: Finding) -> list[str]:
     if found.saved is None or found.problem is not None:
         return [f"{found.path} is broken: {found.problem}"]
     manifest = found.saved.manifest
-    with reading(found.path, TREE):
-        tree, part = tree_in(found.path), None
-        if manifest.holds_run:
-            part = tree_at(found.path, f"{rank_file(0)}.json")["run"]
-        facts = _facts(found, manifest, part)
-        objects = _objects(tree["objects"], tensors_by_name(found.saved))
-        lines = aligned([("object", "tensors", "numbers", "bytes", "types", "file"), *objects])
+    with reading(found.path):
+        run, objects = contents_of(found.saved)
+        facts = _facts(found, run)
+        rows = [(name, *_sums(tensors), file) for name, tensors, file in objects]
+        lines = aligned([("object", "tensors", "numbers", "bytes", "types", "file"), *rows])
     sizes = [(name, each.size) for name, each in manifest.files.items()]
     left = [("...", sum(size for _, size in sizes[MOST:]))] if len(sizes) > MOST else []
     files = aligned([("file", "bytes"), *sizes[:MOST], *left])
     return [str(found.path), *facts, "", *lines, "", *files]
 
 
-def _facts(found: Finding, manifest: Manifest, run: dict[str, Any] | None) -> list[str]:
+def _facts(found: Finding, run: dict[str, Any] | None) -> list[str]:
+    assert found.saved is not None
+    manifest = found.saved.manifest
     clocks = {"epoch": manifest.epoch, "iteration": manifest.iteration, "step": manifest.step}
     position = ", ".join(_counted(count, name) for name, count in clocks.items())
     of_run = [("holds", "exported objects alone; no run can resume from them")]
@@ -208,28 +193,6 @@ def _facts(found: Finding, manifest: Manifest, run: dict[str, Any] | None) -> li
         ("size", readable_size(manifest.size)),
     ]
     return aligned(rows)
-
-
-def _objects(
-    objects: dict[str, Any], tensors: dict[str, dict[str, StoredTensor]]
-) -> Iterator[tuple[str | int, ...]]:
-    cut = {file for file, own in tensors.items() if any(each.grid for each in own.values())}
-    left = {file: dict(each) for file, each in tensors.items()}
-    files = {each["file"] for each in objects.values()}
-    split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
-    for name, each in objects.items():
-        own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
-        yield (name, *_sums(own), _file(each["file"], cut, split))
-    for file, rest in left.items():
-        if rest and file.removesuffix(FROZEN) not in split:
-            yield ("(the run)", *_sums(list(rest.values())), _file(file, cut))
-
-
-def _file(file: str, cut: Collection[str], split: Collection[str] = ()) -> str:
-    """The name of a file, or a pattern for the files of ranks that hold its tensors in pieces."""
-    if file in cut:
-        return f"{rank_file(0)[:5]}*{TENSORS}"
-    return f"{file}{'*' if file in split else ''}{TENSORS}"
 
 
 def _sums(own: list[StoredTensor]) -> tuple[int, int, int, str]:

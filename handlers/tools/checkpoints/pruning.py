@@ -4,39 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections import ChainMap
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
+from ...checkpoint import BrokenCheckpoint, Keep, Saved
 from ...checkpoint.directory import (
-    OF_RANK,
-    Saved,
-    drop,
+    Directory,
     files_on_disk,
-    payload_of,
-    problem_of,
-    refuse_unknown_metrics,
-    table_in,
-    tensors_by_name,
-    tree_in,
-    unused_path,
-    verify_files,
-    write_checkpoint,
-)
-from ...checkpoint.format import (
-    CHUNK,
-    PLAIN_NAME,
-    TENSORS,
-    TRAIN,
-    TREE,
-    BrokenCheckpoint,
-    Keep,
-    Payload,
-    reading,
+    is_checkpoint,
+    module_files,
+    strip_to_weights,
 )
 from ...common import aligned, readable_size, show, show_json
-from ...files import locked, regular, size_of, text_of
-from .look import is_checkpoint, look
+from ...files import locked
+from .look import look
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -56,7 +37,7 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False, as_json: b
         found = look(path, thoroughly=False)
         broken = {each.path.name: each.problem for each in found if each.problem is not None}
         good = [each.saved for each in found if each.saved and each.problem is None]
-        refuse_unknown_metrics(path, good, keep)
+        keep.refuse_unknown(path, [each.manifest for each in good])
         claimed = _claimed_and_whole(good, keep, broken)
         if not claimed:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")
@@ -65,7 +46,8 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False, as_json: b
         dropped = [saved for saved in others if sizes[saved.path]]
         files = {each.path: files_on_disk([each.saved]) for each in found if each.saved}
         if not dry_run:
-            dropped = [saved for saved in dropped if (_strip if strip else drop)(saved)]
+            act = _strip if strip else Directory(path).drop
+            dropped = [saved for saved in dropped if act(saved)]
     done = "stripped to weights" if strip else "dropped"
     gone = f"would be {done}" if dry_run else done
     rows = [(name, f"broken and left alone: {problem}") for name, problem in broken.items()]
@@ -113,62 +95,9 @@ def _claimed_and_whole(
     while True:
         claimed = keep.kept(saved.manifest for saved in good)
         for saved in good:
-            if saved.manifest.number in claimed and (problem := problem_of(saved)) is not None:
+            if saved.manifest.number in claimed and (problem := saved.problem()) is not None:
                 good.remove(saved)
                 broken[saved.path.name] = problem
                 break
         else:
             return claimed
-
-
-def module_files(saved: Saved) -> dict[str, int]:
-    """The files of modules that remain when a checkpoint is stripped, with approximate sizes.
-
-    Empty if the checkpoint holds nothing else. A module that is saved in pieces becomes one file.
-    """
-    if not saved.manifest.holds_run:
-        return {}
-    table = table_in(saved)
-    whole = {f"{file}{TENSORS}": grids for file, grids in table.items() if PLAIN_NAME.match(file)}
-    files = {name: sum(each.info.size for each in own.values()) for name, own in whole.items()}
-    files |= {
-        name: sums.size
-        for name, sums in saved.manifest.files.items()
-        if name.endswith(TENSORS) and not OF_RANK.fullmatch(name)
-    }
-    return {name: size for name, size in files.items() if name != f"{TRAIN}{TENSORS}"}
-
-
-def strip_to_weights(saved: Saved) -> Saved:
-    """Replace a checkpoint by the weights of its modules: an export, from which no run resumes.
-
-    The new files are on the disk before the old ones go; the path and the number stay.
-    """
-    verify_files(saved)
-    if foreign := saved.foreign:
-        raise OSError(f"{saved.path} holds files that are not Camshaft's: {foreign}")
-    names = module_files(saved)
-    with reading(saved.path, TREE):
-        every = tree_in(saved.path)["objects"]
-        kept = {name: each for name, each in every.items() if f"{each['file']}{TENSORS}" in names}
-    tensors = tensors_by_name(saved)
-    files = {
-        name: _copied(saved.path / name)
-        if name in saved.manifest.files
-        else payload_of(tensors[name.removesuffix(TENSORS)])
-        for name in names
-    }
-    files[TREE] = Payload.of(text_of({"objects": kept}).encode())
-    aside = unused_path(saved.path.parent, saved.manifest.iteration)
-    stripped = write_checkpoint(saved.path.parent, files, saved.manifest, saved)
-    drop(Saved(aside, saved.manifest))
-    return stripped
-
-
-def _copied(path: Path) -> Payload:
-    def pieces() -> Iterator[memoryview]:
-        with regular(path) as file:
-            while piece := file.read(CHUNK):
-                yield memoryview(piece)
-
-    return Payload(size_of(path), pieces)

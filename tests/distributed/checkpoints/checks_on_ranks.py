@@ -81,7 +81,8 @@ def choices(base):
     run(engine_of(directory), 3)
 
     def newest():
-        return chosen(lambda verify: Checkpoints(directory, verify).latest().manifest.iteration)
+        found = chosen(lambda verify: Checkpoints(directory, verify).latest())
+        return found.manifest.iteration
 
     found = {"whole": messages_of(newest)}
     if ranks.rank() == 1:

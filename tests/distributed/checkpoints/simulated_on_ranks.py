@@ -15,7 +15,7 @@ from torch.distributed.tensor.debug import _clear_sharding_prop_cache
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from camshaft.handlers.checkpoint.directory import stored_in_pieces
+from camshaft.handlers.checkpoint.directory import StoredTensor
 from camshaft.handlers.checkpoint.sharding import Layout
 from camshaft.handlers.checkpoint.weights import checksum, load_weights
 
@@ -90,7 +90,8 @@ def saved(shape, sizes, is_sharded):
         digests.add(layout.digest)
         sums = sums + torch.stack([checksum(each) for each in tensors.values()])
     assert len(digests) == 1
-    source = stored_in_pieces("model", layout.table["model"], Pieces(pieces))
+    files, table = Pieces(pieces), layout.table["model"]
+    source = {n: StoredTensor(grid.info, files, "model", n, grid) for n, grid in table.items()}
     for name, each in whole.items():
         source[name].fill(found := torch.full_like(each, torch.nan))
         assert torch.equal(found, each), shape

@@ -10,7 +10,8 @@ from safetensors.torch import load_file
 
 from camshaft.handlers import latest
 from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints
-from camshaft.handlers.checkpoint.directory import Saved, checksums_of, saved_at
+from camshaft.handlers.checkpoint.directory import Saved, saved_at
+from camshaft.handlers.checkpoint.format import Checksums
 from camshaft.handlers.tools.checkpoints import export, inspect, prune, verify
 
 SCRIPT = Path(__file__).with_name("train_on_ranks.py")
@@ -82,7 +83,7 @@ def resigned(saved, change):
     table = json.loads(place.read_text())
     change(table)
     place.write_text(json.dumps(table))
-    files = saved.manifest.files | {"pieces.json": checksums_of(place)}
+    files = saved.manifest.files | {"pieces.json": Checksums.of(place)}
     manifest = replace(saved.manifest, files=files)
     (saved.path / "manifest.json").write_text(manifest.to_json())
     return Saved(saved.path, manifest)

@@ -89,8 +89,8 @@ def test_a_state_says_who_is_attached():
     assert State(control=RunControl(engine=engine)).state_dict()["handlers"] == [
         *("Counter", "Counter.2", "idle_at_start")
     ]
-    assert engine.has_name("Counter.2.count")
-    assert not engine.has_name("Counter.3")
+    assert "Counter.2.count" in engine.known
+    assert "Counter.3" not in engine.known
 
 
 def test_a_state_is_saved_as_plain_values_and_goes_on_from_them():

@@ -19,7 +19,8 @@ from torch import nn
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, Export, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import LATEST, verify_files
+from camshaft.handlers.checkpoint.directory import verify_files
+from camshaft.handlers.checkpoint.directory.write import LATEST
 from camshaft.handlers.checkpoint.save import recorder as writer
 from camshaft.handlers.checkpoint.save.recorder import CheckpointWriter
 from camshaft.handlers.files import locked

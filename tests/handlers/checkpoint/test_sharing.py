@@ -16,8 +16,7 @@ from torch import nn
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import EMA, Checkpoint, Export, Freeze, checkpoints, latest, load_matching
-from camshaft.handlers.checkpoint.directory import drop, verify_files
-from camshaft.handlers.tools.checkpoints.pruning import strip_to_weights
+from camshaft.handlers.checkpoint.directory import Directory, strip_to_weights, verify_files
 
 EACH = Events.ITERATION_COMPLETED
 FROZEN = "model.frozen.safetensors"
@@ -165,7 +164,7 @@ def test_weights_that_thaw_move_to_the_file_that_is_written(tmp_path):
         run = tmp_path / str(left_at)
         shutil.copytree(tmp_path / "whole", run)
         for saved in checkpoints(run)[left_at:]:
-            drop(saved)
+            Directory(saved.path.parent).drop(saved)
         model = copy.deepcopy(free)
         engine_of(run, model, handlers()).run([BATCH] * 5, max_epochs=1)
         assert equal(model.state_dict(), states[-1])
@@ -300,7 +299,7 @@ def test_checkpoints_dropped_in_any_order_leave_the_others_as_they_were(
     left = dict(zip((each.path for each in checkpoints(directory)), states, strict=True))
     check(directory, states)
     for saved in chance.sample(checkpoints(directory), len(steps)):
-        drop(saved)
+        Directory(saved.path.parent).drop(saved)
         del left[saved.path]
         check(directory, [*left.values()])
 

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from camshaft import Engine
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.load import SavedRun
 from camshaft.handlers.checkpoint.load.read import in_memory
-from camshaft.handlers.checkpoint.save.snapshot import streamed, take_part, take_run
+from camshaft.handlers.checkpoint.save.snapshot import take_part, take_run
 from camshaft.handlers.checkpoint.sharding import Layout
 
 
@@ -41,7 +41,7 @@ def finished(objects):
 
 
 def loaded(directory, snapshot):
-    saved = write_checkpoint(directory, streamed(snapshot), Manifest())
+    saved = Directory(directory).write(snapshot.streamed(), Manifest())
     return SavedRun.at(saved, {})
 
 
@@ -68,7 +68,7 @@ def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same(tmp_path):
 def test_another_number_of_ranks_is_told_of(tmp_path, caplog):
     state = Engine(idle).run("abc", max_epochs=1)
     snapshot = take_run({}, take_part(state), Layout(), {}, {})
-    saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest(world_size=2))
+    saved = Directory(tmp_path).write(snapshot.streamed(), Manifest(world_size=2))
     with caplog.at_level(logging.WARNING, "camshaft"):
         assert SavedRun.at(saved, {}).is_own
     assert "written by 2 ranks and is loaded by 1" in caplog.text
@@ -103,7 +103,7 @@ def test_the_entry_of_an_optimizer_names_its_parameters_beside_their_indices():
 def test_a_weight_may_have_any_name(tmp_path, name):
     module = nn.Module()
     module.register_buffer(name, torch.arange(3.0))
-    saved = write_checkpoint(tmp_path, streamed(finished({"model": module})), Manifest())
+    saved = Directory(tmp_path).write(finished({"model": module}).streamed(), Manifest())
     (found,) = SavedRun.at(saved, {}).objects["model"].items()
     assert found[0] == name
     assert in_memory(dict([found]))[name].tolist() == [0, 1, 2]

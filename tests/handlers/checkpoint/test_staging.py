@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load
 
 from camshaft.handlers.checkpoint.format import DTYPES
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, Staging, streamed
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, Staging
 
 HERE = [name for name in DTYPES if hasattr(torch, name.removeprefix("torch."))]
 FORMS = st.dictionaries(
@@ -59,7 +59,7 @@ def bits(tensor):
 def test_safetensors_reads_any_tensors_copied_or_streamed(forms):
     given_ = made(forms)
     snapshot = Snapshot({"state.json": {"a": 1}}, {"model": given_, "train": {}})
-    copied, own = Staging().copy(snapshot), streamed(snapshot)
+    copied, own = Staging().copy(snapshot), snapshot.streamed()
     assert {name: whole(each) for name, each in own.items()} == {
         name: whole(each) for name, each in copied.items()
     }
@@ -78,7 +78,7 @@ def test_odd_views_are_written_as_what_they_show():
         "conjugated": torch.tensor([1 + 2j]).conj(),
         "negated": torch.tensor([1 + 2j]).conj().imag,
     }
-    for files in (Staging().copy(of(**views)), streamed(of(**views))):
+    for files in (Staging().copy(of(**views)), of(**views).streamed()):
         back = load(whole(files["model.safetensors"]))
         assert all(torch.equal(back[name], each) for name, each in views.items())
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 
 from camshaft.handlers.checkpoint.directory import (
-    ManifestCache,
+    Directory,
     checkpoints,
-    saved,
     saved_at,
     verified_at,
-    write_checkpoint,
+    write,
 )
 from camshaft.handlers.checkpoint.format import Manifest, Payload
 
@@ -92,16 +91,16 @@ def test_what_a_run_remembers_of_its_directory_is_what_a_scan_finds(tmp_path, mo
         read.append(path.name)
         return saved_at(path)
 
-    monkeypatch.setattr(saved, "saved_at", noted)
-    known = ManifestCache(tmp_path)
+    monkeypatch.setattr(write, "saved_at", noted)
+    known = Directory(tmp_path)
     for iteration in (1, 2):
-        write_checkpoint(tmp_path, FILES, Manifest(iteration=iteration))
+        Directory(tmp_path).write(FILES, Manifest(iteration=iteration))
     read.clear()
     for _ in range(2):  # nothing is read twice
         assert [each.manifest.iteration for each in known.scan()] == [1, 2]
         assert [*known.scan()[0].manifest.files] == ["state.json"]
         assert read == ["iteration-0000000001", "iteration-0000000002"]
-    known.add(write_checkpoint(tmp_path, FILES, Manifest(iteration=3)))
+    known.write(FILES, Manifest(iteration=3))
     read.clear()
     first, second, third = known.scan()
     assert read == []

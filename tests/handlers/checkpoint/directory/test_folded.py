@@ -16,9 +16,7 @@ from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, latest
 from camshaft.handlers.checkpoint import BrokenCheckpoint, checkpoints
 from camshaft.handlers.checkpoint.directory import (
-    Places,
     Saved,
-    checksums_of,
     files,
     verify,
     verify_files,
@@ -26,7 +24,9 @@ from camshaft.handlers.checkpoint.directory import (
     write,
 )
 from camshaft.handlers.checkpoint.format import (
+    Checksums,
     Manifest,
+    Places,
     UnreadableError,
     checksums,
     folded_together,
@@ -46,7 +46,7 @@ def make_small(patched, most=8):
         patched.setattr(module, "CHUNK", CHUNK)
     for module in (checksums, write):
         patched.setattr(module, "MOST_CHECKSUMS", most)
-    verify._zeros.cache_clear()
+    checksums._zeros.cache_clear()
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def small(monkeypatch):
     with monkeypatch.context() as patched:
         make_small(patched)
         yield
-    verify._zeros.cache_clear()
+    checksums._zeros.cache_clear()
 
 
 def engine_of(directory, **options):
@@ -67,7 +67,7 @@ def engine_of(directory, **options):
 def saved_with(path, contents):
     for name, content in contents.items():
         (path / name).write_bytes(content)
-    found = folded_together({name: checksums_of(path / name) for name in contents})
+    found = folded_together({name: Checksums.of(path / name) for name in contents})
     return Saved(path, replace(Manifest(), files=found))
 
 
@@ -108,7 +108,7 @@ def test_any_damaged_byte_is_found_by_one_of_any_number_of_ranks(
             assert found == [f"{name} is damaged: its checksum is not the one in manifest.json"]
             with pytest.raises(BrokenCheckpoint):
                 verify_files(saved, [name])
-    verify._zeros.cache_clear()
+    checksums._zeros.cache_clear()
 
 
 def test_the_file_of_one_of_256_ranks_of_16_tb_is_verified_in_chunks_of_512_mib(
@@ -118,12 +118,12 @@ def test_the_file_of_one_of_256_ranks_of_16_tb_is_verified_in_chunks_of_512_mib(
     name, size = "rank-00255.safetensors", 16 * 10**12 // 256
     (tmp_path / name).touch()
     os.truncate(tmp_path / name, size)
-    own = checksums_of(tmp_path / name)
+    own = Checksums.of(tmp_path / name)
     others = {f"rank-{n:05d}.safetensors": own for n in range(255)}
     folded = folded_together(others | {name: own})
     assert (folded[name].chunk, len(folded[name].crc32)) == (2**29, 117)
     (tmp_path / "state.json").touch()
-    rest = {name: folded[name], "state.json": checksums_of(tmp_path / "state.json")}
+    rest = {name: folded[name], "state.json": Checksums.of(tmp_path / "state.json")}
     saved = Saved(tmp_path, replace(Manifest(), files=rest))
     verify_files(saved, [name])
     for place in (0, 2**29, size // 2, size - 1):

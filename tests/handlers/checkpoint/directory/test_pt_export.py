@@ -14,10 +14,11 @@ from torch import nn
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, LRSchedule, checkpoints, export_dcp
-from camshaft.handlers.checkpoint.directory import Saved, payload_of, stored_in, write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory, Saved, stored_in
+from camshaft.handlers.checkpoint.directory.contents import payload_of
 from camshaft.handlers.checkpoint.directory.pt_export import portable
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed, take
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot, take
 
 # What torch 2.4.0 takes of those that can come from here, read from its source.
 TAKEN_BY_TORCH_2_4 = {
@@ -59,9 +60,8 @@ class Holder:
 
 def saved_with(directory, **objects):
     held = {name: Holder(state) for name, state in objects.items()}
-    return write_checkpoint(
-        directory,
-        streamed(take(held)),
+    return Directory(directory).write(
+        take(held).streamed(),
         Manifest(iteration=7, metrics={"loss": 0.5}),
     )
 
@@ -224,9 +224,11 @@ def said_with_little_space(saved, file, limit, export=Saved.export):
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_an_export_that_fails_in_the_middle_leaves_what_was_there(tmp_path, limit):
     file = tmp_path / "out" / "run.pt"
-    saved = write_checkpoint(
-        tmp_path, streamed(Snapshot({"state.json": {"objects": {}}}, {"train": {}})), Manifest()
-    ).export(file)
+    saved = (
+        Directory(tmp_path)
+        .write(Snapshot({"state.json": {"objects": {}}}, {"train": {}}).streamed(), Manifest())
+        .export(file)
+    )
     before = file.read_bytes()
     saved = saved_with(tmp_path, own={"large": torch.ones(50_000)})
     message = said_with_little_space(saved, file, limit)

@@ -8,20 +8,19 @@ import pytest
 import torch
 
 from camshaft.handlers.checkpoint.directory import (
+    Directory,
     checkpoints,
-    drop,
     scan,
     verify_files,
-    write_checkpoint,
 )
 from camshaft.handlers.checkpoint.format import Manifest, UnreadCheckpoint
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 
 
 def save(directory, iteration=0):
     tensors = {"model": {"matrix": torch.ones(2, 3)}, "train": {}}
-    files = streamed(Snapshot({"state.json": {"plain": [1, "two"]}}, tensors))
-    return write_checkpoint(directory, files, Manifest(iteration=iteration))
+    files = Snapshot({"state.json": {"plain": [1, "two"]}}, tensors).streamed()
+    return Directory(directory).write(files, Manifest(iteration=iteration))
 
 
 def test_checkpoints_are_listed_in_the_order_of_writing(tmp_path):
@@ -48,9 +47,9 @@ def test_a_manifest_without_the_state_is_no_whole_checkpoint(tmp_path):
 
 def test_a_checkpoint_that_cannot_be_dropped_stays_with_a_warning(tmp_path, caplog):
     saved = save(tmp_path)
-    drop(saved)
+    Directory(saved.path.parent).drop(saved)
     with caplog.at_level(logging.WARNING, "camshaft"):
-        drop(saved)
+        Directory(saved.path.parent).drop(saved)
     assert "no longer wanted, but stays" in caplog.text
 
 

@@ -11,17 +11,16 @@ from hypothesis import strategies as st
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint, best, latest
 from camshaft.handlers.checkpoint import checkpoints
-from camshaft.handlers.checkpoint.directory import next_number, scan, write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory, next_number, scan, strip_to_weights
 from camshaft.handlers.checkpoint.format import (
     Checksums,
+    Keep,
     Manifest,
     Payload,
     UnreadableError,
     installed_versions,
-    keep_of,
 )
 from camshaft.handlers.files import text_of
-from camshaft.handlers.tools.checkpoints.pruning import strip_to_weights
 
 LARGEST = 2**63 - 1
 TREE = text_of({"objects": {}}).encode()
@@ -29,8 +28,8 @@ TREE = text_of({"objects": {}}).encode()
 
 def write(directory, manifest, **files):
     payloads = {"state.json": TREE, **files}
-    return write_checkpoint(
-        directory, {name: Payload.of(each) for name, each in payloads.items()}, manifest
+    return Directory(directory).write(
+        {name: Payload.of(each) for name, each in payloads.items()}, manifest
     )
 
 
@@ -185,7 +184,7 @@ def test_a_reason_is_text(ask):
 def test_the_text_of_claims_is_one_that_is_read():
     name = type("Name", (str,), {"__repr__": lambda self: "Name()"})("loss")
     for keep in (best(1, name), best(1, "a\ud83d'\"\\\n"), latest(LARGEST)):
-        assert keep_of(repr(keep)) == keep
+        assert Keep.of(repr(keep)) == keep
     with pytest.raises(ValueError, match="needs a number up to"):
         latest(10**5000)
     with pytest.raises(ValueError, match="saved as this text, so use fewer claims"):

@@ -11,11 +11,10 @@ from camshaft.handlers.checkpoint import BrokenCheckpoint
 from camshaft.handlers.checkpoint.directory import (
     Saved,
     check_pieces,
-    checksums_of,
     verify_files,
     verify_portion,
 )
-from camshaft.handlers.checkpoint.format import CHUNK, Grid, Manifest, table_as_tree
+from camshaft.handlers.checkpoint.format import CHUNK, Checksums, Grid, Manifest, table_as_tree
 from camshaft.handlers.files import text_of
 
 SIZES = {"a.bin": 5, "b.bin": 0, "c.bin": 3 * CHUNK + 7, "d.bin": 2 * CHUNK, "state.json": 2}
@@ -28,7 +27,7 @@ def saved(tmp_path):
         with (tmp_path / name).open("wb") as file:
             file.truncate(size)
     (tmp_path / "state.json").write_text(json.dumps({}))
-    files = {name: checksums_of(tmp_path / name) for name in SIZES}
+    files = {name: Checksums.of(tmp_path / name) for name in SIZES}
     return Saved(tmp_path, replace(Manifest(), files=files))
 
 
@@ -86,7 +85,7 @@ def test_a_piece_that_is_missing_or_has_another_form_is_found_though_all_bytes_a
     (tmp_path / "pieces.json").write_text(text_of(table_as_tree(table)))
     save_file({"model/w[0]": torch.zeros(2, 2)}, tmp_path / "rank-00000.safetensors")
     save_file({"model/w[1]": torch.zeros(shape)}, tmp_path / "rank-00001.safetensors")
-    files = {each.name: checksums_of(each) for each in tmp_path.iterdir()}
+    files = {each.name: Checksums.of(each) for each in tmp_path.iterdir()}
     saved = Saved(tmp_path, replace(Manifest(), files=files, world_size=2))
     if shape == (2, 2):
         verify_files(saved)

@@ -11,13 +11,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from camshaft.handlers.checkpoint.directory import (
+    Directory,
     tensors_by_name,
     tree_in,
     verify_files,
-    write_checkpoint,
 )
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 
 TENSORS = {
     "matrix": torch.arange(6.0).reshape(2, 3),
@@ -35,8 +35,8 @@ TENSORS = {
 
 def save(directory, iteration=0, **tensors):
     trees = {"state.json": {"plain": [1, "two"]}}
-    files = streamed(Snapshot(trees, {"model": tensors or TENSORS, "train": {}}))
-    return write_checkpoint(directory, files, Manifest(iteration=iteration))
+    files = Snapshot(trees, {"model": tensors or TENSORS, "train": {}}).streamed()
+    return Directory(directory).write(files, Manifest(iteration=iteration))
 
 
 def names(directory):
@@ -167,4 +167,4 @@ def test_what_could_not_be_read_is_not_written(tmp_path, monkeypatch):
     monkeypatch.setattr("camshaft.handlers.checkpoint.format.tensors.LARGEST_HEADER", 1000)
     many = {f"a rather long name {number}": torch.zeros(1) for number in range(20)}
     with pytest.raises(ValueError, match=r"20 tensors, such as 'a rather long name 0', are too"):
-        streamed(Snapshot({"state.json": {}}, {"model": many}))
+        Snapshot({"state.json": {}}, {"model": many}).streamed()

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft.handlers import every
-from camshaft.handlers.checkpoint.format import Manifest, best, keep_of, latest
+from camshaft.handlers.checkpoint.format import Keep, Manifest, best, latest
 
 MAKE: dict[str, Any] = {"latest": latest, "best": best, "every": every}
 
@@ -78,13 +78,13 @@ WRITTEN = st.one_of(
 @given(st.lists(WRITTEN, min_size=1, max_size=5))
 def test_claims_that_repr_writes_are_read_back(claims):
     keep = reduce(or_, claims)
-    assert keep_of(repr(keep)) == keep
+    assert Keep.of(repr(keep)) == keep
 
 
 def test_claims_are_read_as_one_writes_them_in_a_script():
     text = """ latest() | best(1, "val/accuracy", mode="max") | (every(count=3, clock="epochs")) """
     expected = latest() | best(1, "val/accuracy", mode="max") | every(3, "epochs")
-    assert keep_of(text) == expected
+    assert Keep.of(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_claims_are_read_as_one_writes_them_in_a_script():
 def test_a_text_that_is_no_claim_is_refused_and_nothing_runs(text, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=r"else than latest\(\.\.\.\), best"):
-        keep_of(text)
+        Keep.of(text)
     assert not list(tmp_path.iterdir())
 
 
@@ -118,4 +118,4 @@ def test_a_text_that_is_no_claim_is_refused_and_nothing_runs(text, tmp_path, mon
 )
 def test_the_error_says_what_is_wrong_with_a_text(text, says):
     with pytest.raises(ValueError, match=says):
-        keep_of(text)
+        Keep.of(text)

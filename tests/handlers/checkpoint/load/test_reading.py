@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 import torch
@@ -14,8 +15,8 @@ from hypothesis import strategies as st
 
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint, latest
-from camshaft.handlers.checkpoint.directory import Places, checksums_of, saved_at, verify
-from camshaft.handlers.checkpoint.format import Checksums, Manifest
+from camshaft.handlers.checkpoint.directory import saved_at
+from camshaft.handlers.checkpoint.format import Checksums, Manifest, Places, checksums
 from camshaft.handlers.checkpoint.load import VerifyingReader
 
 NEWEST = "iteration-0000000003"
@@ -198,7 +199,7 @@ def test_a_file_of_holes_is_not_held(run):
     os.truncate(path, 8 + len(text) + size)
     place = run[0] / NEWEST / "manifest.json"
     manifest = Manifest.of_json(place.read_text())
-    files = manifest.files | {path.name: checksums_of(path)}
+    files = manifest.files | {path.name: Checksums.of(path)}
     place.write_text(replace(manifest, files=files).to_json())
     once, whole = VerifyingReader(), saved_at(run[0] / NEWEST)
     once.verify(whole)
@@ -214,13 +215,13 @@ def test_bytes_are_summed_and_put_to_their_places_wherever_chunks_and_places_end
     patch = pytest.MonkeyPatch()
     with patch.context() as patched:
         for name, value in {"CHUNK": 256, "PIECE": 64, "MOST_VIEWS": 3}.items():
-            patched.setattr(verify, name, value)
+            patched.setattr(checksums, name, value)
         buffer, views = memoryview(bytearray(len(content))), []
         for size in [*sizes, len(content)]:
             begin = sum(map(len, views))
             views.append(buffer[begin : begin + size])
-        found = checksums_of(path, into=Places(views))
+        found = Checksums.of(path, into=Places(views))
         assert bytes(buffer) == content
-        assert found == checksums_of(path)
+        assert found == Checksums.of(path)
     chunks = [content[at : at + 256] for at in range(0, len(content), 256)]
-    assert found == Checksums(len(content), [verify.zlib.crc32(each) for each in chunks])
+    assert found == Checksums(len(content), [crc32(each) for each in chunks])

@@ -5,13 +5,15 @@ import torch
 
 from camshaft import supervised
 from camshaft.handlers import Checkpoint, Mirror, latest
-from camshaft.handlers.checkpoint import LOGS, checkpoints
-from camshaft.handlers.checkpoint.directory import drop, scan, unclaimed, write_checkpoint
+from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 from camshaft.handlers.cluster.mirror.listing import DRAFT
+from camshaft.handlers.cluster.mirror.logs import LOGS
 from camshaft.handlers.cluster.mirror.store import Store
 from camshaft.handlers.cluster.mirror.uploader import Uploader
+from camshaft.handlers.files import remove_path
 
 from .faulty import NOTHING, Faulty
 
@@ -47,11 +49,11 @@ def save(directory, iteration, keep=None, metrics=(), value=0.0):
     keep = keep or latest(2)
     tensors = {"model": {"weight": torch.full((3,), value)}, "train": {}}
     manifest = Manifest(iteration=iteration, keep=repr(keep), metrics=dict(metrics))
-    saved = write_checkpoint(
-        directory, streamed(Snapshot({"state.json": {"objects": {}}}, tensors)), manifest
-    )
-    for each in unclaimed(scan(directory)[0], keep):
-        drop(each)
+    files = Snapshot({"state.json": {"objects": {}}}, tensors).streamed()
+    home = Directory(directory)
+    saved = home.write(files, manifest)
+    for each in home.hide_unclaimed(keep):
+        remove_path(each)
     return saved
 
 

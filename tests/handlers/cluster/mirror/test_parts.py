@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from camshaft.handlers import fetch, latest
-from camshaft.handlers.checkpoint import LOGS
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save.snapshot import Snapshot, streamed
+from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 from camshaft.handlers.cluster.mirror.listing import DRAFT, StoreListing
+from camshaft.handlers.cluster.mirror.logs import LOGS
 from camshaft.handlers.cluster.mirror.parts import Host, Outbox
 from camshaft.handlers.cluster.mirror.store import Store
 from camshaft.handlers.cluster.mirror.uploader import Uploader
@@ -51,9 +51,9 @@ class Job:
         number, size = next(self.numbers), len(self.hosts)
         states = {f"rank-{rank:05d}.json": {"rank": rank} for rank in range(size)}
         tensors = {f"rank-{rank:05d}": {"w": torch.full((3,), 1.0 * number)} for rank in range(2)}
-        content = streamed(Snapshot({"state.json": {"objects": {}}, **states}, tensors))
+        content = Snapshot({"state.json": {"objects": {}}, **states}, tensors).streamed()
         manifest = Manifest(iteration=number, keep=repr(latest(1)), world_size=size)
-        saved = write_checkpoint(self.base / "saves", content, manifest)
+        saved = Directory(self.base / "saves").write(content, manifest)
         self.contents[number] = content_of(saved.path)
         if all(each.is_empty() for each in self.outboxes):
             for rank, each in enumerate(self.outboxes):

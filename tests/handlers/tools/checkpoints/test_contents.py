@@ -10,9 +10,9 @@ import torch
 
 from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, Export, best, checkpoints, latest
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save import Snapshot, streamed
+from camshaft.handlers.checkpoint.save import Snapshot
 
 
 @pytest.fixture
@@ -52,11 +52,11 @@ def test_its_time_is_that_of_the_save_and_stays_when_its_files_are_copied(path, 
     assert local in "\n".join(camshaft("inspect", path.parent)[1])
 
 
-def test_one_of_an_earlier_version_was_written_when_its_manifest_was(path, camshaft):
+def test_one_of_an_earlier_version_was_written_when_its_directory_was(path, camshaft):
     manifest = path / "manifest.json"
     earlier = replace(checkpoints(path.parent)[-1].manifest, time=0.0)
     manifest.write_text(earlier.to_json())
-    os.utime(manifest, (1_700_000_000, 1_700_000_000))
+    os.utime(path, (1_700_000_000, 1_700_000_000))
     (only,) = json.loads("\n".join(camshaft("inspect", path, "--json")[1]))
     assert datetime.fromisoformat(only["written"]).timestamp() == 1_700_000_000
 
@@ -73,7 +73,7 @@ def test_it_counts_the_tensors_of_each_object(path, camshaft):
 def test_what_no_run_writes_is_told_in_one_line(tmp_path, camshaft):
     entry = {"file": "model", "content": {"weight": {"!tensor": "weight"}}}
     snapshot = Snapshot({"state.json": {"objects": {"model": entry}}}, {})
-    saved = write_checkpoint(tmp_path, streamed(snapshot), Manifest())
+    saved = Directory(tmp_path).write(snapshot.streamed(), Manifest())
     code, lines, errors = camshaft("inspect", saved.path)
     assert (code, lines, len(errors)) == (1, [], 1)
     assert "state.json" in errors[0]

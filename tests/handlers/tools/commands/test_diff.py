@@ -8,9 +8,9 @@ import torch
 
 from camshaft import seed_everything, supervised
 from camshaft.handlers import Checkpoint, Journal, checkpoints, latest
-from camshaft.handlers.checkpoint.directory import write_checkpoint
+from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
-from camshaft.handlers.checkpoint.save import Snapshot, streamed
+from camshaft.handlers.checkpoint.save import Snapshot
 
 
 def trained(directory, width=4, lr=0.0625, epochs=2):
@@ -107,7 +107,7 @@ def test_special_numbers_types_and_empty_tensors_are_compared_by_their_bits(
         objects = {"model": {"file": "model", "content": content}}
         files = {"model": tensors, "train": {}}
         snapshot = Snapshot({"state.json": {"objects": objects}}, files)
-        return write_checkpoint(tmp_path / place, streamed(snapshot), Manifest(iteration=1)).path
+        return Directory(tmp_path / place).write(snapshot.streamed(), Manifest(iteration=1)).path
 
     _, found = differences(write("a", 0), write("b", 1))
     names = {name.removeprefix("model.") for name in found}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from .saved import NAME
+from .listing import NAME
 
 LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
 """The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""
