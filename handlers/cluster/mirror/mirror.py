@@ -26,8 +26,9 @@ class Mirror:
     """Keep copies of the run's checkpoints and logs in an object store, and resume from there.
 
     It stands beside the `Checkpoint` of the run and copies its checkpoints: the files first,
-    each compared with what the store gives back, the manifest last. So the store shows whole
-    checkpoints only. A process of its own does so; the run never waits, except at its end.
+    size and a part of each compared with what the store gives back, the manifest last. So the
+    store shows whole checkpoints only. A process of its own does so; the run never waits, except
+    at its end.
 
     Before `Checkpoint(..., resume=True)` loads, the newest good checkpoint of the store and the
     logs are fetched, unless the directory has them: a machine with an empty disk goes on. What the

@@ -33,7 +33,7 @@ class StoreProcess:
         """False on other ranks than the first, and before the process is ready."""
         self.warnings: SimpleQueue[str] = SimpleQueue[str]()
         """The warnings of the process, for the journal."""
-        self._behind = "it is not known what it holds"
+        self._behind: str
         """The last report of the process on files that the store lacks."""
         self._refusal = ""
         """Why the process copies nothing to this store; empty if it does."""
@@ -126,6 +126,7 @@ class StoreProcess:
         return self._refusal or self._behind
 
     def _launch(self, settings: dict[str, Any]) -> None:
+        self._behind = "it is not known what it holds"  # what an earlier process said is no answer
         # Secrets go through the pipe: everybody can see the command line of a process. A session of
         # its own keeps signals of the terminal away, as those are for the training.
         self._process = subprocess.Popen(

@@ -6,7 +6,7 @@ import errno
 import logging
 import os
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -42,8 +42,9 @@ class Uploader:
     """Copies files that the store lacks, and removes checkpoints that no claim keeps.
 
     A checkpoint is seen in the store from the moment in which its manifest is there: the last of
-    its files, put after the others were compared with what the store gives back. A log is copied
-    once, and again when it has changed; the new copy replaces the earlier one at once.
+    its files, put after the size and a part of each other one were compared with what the store
+    gives back. A log is copied once, and again when it has changed; the new copy replaces the
+    earlier one at once.
     """
 
     def __init__(
@@ -93,9 +94,14 @@ class Uploader:
             needs_run_file = self._host is None
             run = join(self.store, self.directory, listing, needs_run_file=needs_run_file)
             self.store.note(RUN, run)
+        # Of this process's own halves, those stay that it can go on with.
+        here = Checkpoints(self._outbox or self.directory)
+        stay = set() if is_new else {store_name_of(each.manifest) for each in here}
+        listing.drop_halves(
+            lambda folder: folder.rpartition("/")[2] not in stay and self._tends(folder)
+        )
         if is_new:
             self.store.note(f"{self._prefix}{WRITER}", self._name)
-            listing.drop_halves(self._tends)
             self.store.drop_uploads(self._prefix)
         self._verified &= listing.sizes.keys()  # an unfinished copy may be this process's own
         self._listing = listing
@@ -216,14 +222,16 @@ class Uploader:
             return
         parts = self._parts()
         newest = max((each.number for each in listing.values()), default=-1)
-        with suppress(ValueError):  # the claims of a later version
-            manifests = [*(manifest for _, manifest in parts), *(each.manifest for each in here)]
+        manifests = [*(manifest for _, manifest in parts), *(each.manifest for each in here)]
+        try:
             kept = Keep.of(manifests[-1].keep).kept(listing.values()) if manifests else set()
-            stay = {store_name_of(saved.manifest) for saved in here}
-            for place, manifest in parts:
-                is_old = manifest.number < newest and manifest.number not in kept
-                if is_old and place.rpartition("/")[2] not in stay and self._tends(place):
-                    listing.drop(place, manifest)
+        except ValueError:  # the claims of a later version
+            return
+        stay = {store_name_of(saved.manifest) for saved in here}
+        for place, manifest in parts:
+            is_old = manifest.number < newest and manifest.number not in kept
+            if is_old and place.rpartition("/")[2] not in stay and self._tends(place):
+                listing.drop(place, manifest)
 
     def _tends(self, folder: str) -> bool:
         return self._host is None or self._host.tends(folder)

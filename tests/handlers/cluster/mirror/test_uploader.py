@@ -193,6 +193,25 @@ def test_after_a_failure_verified_files_are_not_sent_again(store, run):
     assert iterations(store) == [1]
 
 
+def test_the_half_of_a_checkpoint_that_is_dropped_after_a_failure_goes(store, run, tmp_path):
+    save(run, 1, keep=latest(1))
+    uploader = begun(store, run)
+
+    def fail(operation, path):
+        if operation == "write" and path.endswith("state.json"):
+            raise OSError("503 SlowDown")
+
+    Faulty.before = fail
+    with pytest.raises(OSError, match="SlowDown"):
+        uploader.step()
+    save(run, 2, keep=latest(1))
+    Faulty.before = NOTHING
+    uploader.begin()
+    assert uploader.step()
+    assert iterations(store) == [2]
+    assert len([*(tmp_path / "store").glob("iteration-*")]) == 1
+
+
 def test_a_store_that_lost_files_after_a_failure_gets_them_again(store, run, tmp_path):
     """Such as a bucket that was removed and made again."""
     save(run, 1)
