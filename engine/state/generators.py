@@ -154,7 +154,7 @@ def seed_of_rank(seed: int, rank: int) -> int:
 def generators_of(data: object) -> list[Any]:
     """The generators in a loader, its samplers and, if it has no workers, its data set.
 
-    A loader inside a wrapper, a pair or a list of the data is searched too.
+    A loader or a sampler inside a wrapper, a pair or a list of the data is searched too.
     """
     if data is None:
         return []
@@ -195,14 +195,20 @@ def gives_batches(kind: type) -> bool:
 
 
 def loaders_in(data: object) -> list[Any]:
-    """The data itself, and the loaders with a sampler that it wraps, alone or in short lists."""
+    """The data itself, and the loaders and samplers that it wraps, alone or in short lists."""
     if _is_loader(data):
         return [data]
-    return [data, *parts_inside(data, _is_loader)]
+    return [data, *parts_inside(data, _draws_order)]
 
 
 def _is_loader(thing: object) -> bool:
     return "batch_sampler" in getattr(thing, "__dict__", ())
+
+
+def _draws_order(thing: object) -> bool:
+    """True for a loader, and for a sampler outside of one, as in a pipeline of torchdata.nodes."""
+    data = sys.modules.get("torch.utils.data")
+    return _is_loader(thing) or (data is not None and isinstance(thing, data.Sampler))
 
 
 def places_in(loader: object, *, with_data: bool = True) -> list[Any]:

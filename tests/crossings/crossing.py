@@ -195,6 +195,9 @@ def main():
     spec.loader.exec_module(module)
     script = getattr(module, name).script
     jobs = json.loads(jobs)
+    # What each run would import, the latter at an optimizer's first step: once for all forks.
+    importlib.import_module("camshaft.handlers")
+    importlib.import_module("torch._dynamo")
     for job in jobs:
         if len(jobs) == 1:
             _run(script, Path(folder), job)
@@ -311,17 +314,54 @@ def digits(n=44, classes=4):
     return torch.utils.data.TensorDataset(features, features[:, :classes].argmax(1))
 
 
+def pictures(n=44, classes=4):
+    """Pictures of three colours and 16 x 16 points, as arrays, and classes."""
+    generator = np.random.default_rng(5)
+    values = generator.integers(0, 256, (n, 16, 16, 3), dtype=np.uint8)
+    return [(picture, i % classes) for i, picture in enumerate(values)]
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Samples whose first element goes through a function each time that they are read."""
+
+    def __init__(self, samples, augment):
+        self.samples, self.augment = samples, augment
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        value, label = self.samples[index]
+        return self.augment(value), label
+
+
 def network(classes=4):
     """A network that draws random numbers as it trains."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, classes))
 
 
-def trained_on(data, **options):
+def flat_network(classes=4):
+    """The same for samples of any shape."""
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(8))
+    return nn.Sequential(first, nn.Linear(8, 32), nn.Dropout(0.1), nn.Linear(32, classes))
+
+
+def torchvision_without_cuda():
+    """Let PyPI's torchvision, which is built for CUDA, be imported beside a torch for CPUs."""
+    if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
+        library = torch.library.Library("torchvision", "FRAGMENT")
+        for name in ("nms", "qnms"):
+            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        torchvision_without_cuda.library = library
+
+
+def trained_on(data, make_model=network, **options):
     """A trial of data: a network that learns from its batches of pairs."""
     from camshaft import supervised
 
-    model = network()
+    model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     return Trial(supervised(model, optimizer, nn.functional.cross_entropy), data, **options)
 

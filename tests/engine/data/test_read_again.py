@@ -344,8 +344,8 @@ class From(IterableDataset):
 class Node:
     """A pass of numbers, whose state is applied by the next `iter`."""
 
-    def __new__(cls):
-        node = torchdata.nodes.SamplerWrapper(RandomSampler(range(20)))
+    def __new__(cls, generator=None):
+        node = torchdata.nodes.SamplerWrapper(RandomSampler(range(20), generator=generator))
         return torchdata.nodes.Loader(torchdata.nodes.Batcher(node, 4))
 
 
@@ -377,6 +377,7 @@ STATEFUL = {
     "lazy, at its end": lambda: Staying(From(), 4),
     "lazy, with workers": lambda: Lazy(From(), 4, num_workers=1),
     "nodes": Node,
+    "nodes, with a generator": lambda: Node(torch.Generator().manual_seed(3)),
     "counting": Epochs,
     "torchdata": lambda: StatefulDataLoader(range(20), 4, shuffle=True),
 }
