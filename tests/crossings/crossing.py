@@ -36,7 +36,16 @@ import numpy as np
 import torch
 from torch import nn
 
-KINDS = "Data Augmentations Optimizers Schedules Averages Metrics Models Logs".split()
+KINDS = [
+    "Data",
+    "Augmentations",
+    "Optimizers",
+    "Schedules",
+    "Averages",
+    "Metrics",
+    "Models",
+    "Logs",
+]
 EVERY = 3
 """Iterations between saves. Besides, each epoch ends with one."""
 
@@ -364,6 +373,17 @@ def trained_on(data, make_model=network, **options):
     model = make_model()
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     return Trial(supervised(model, optimizer, nn.functional.cross_entropy), data, **options)
+
+
+def trained_with(model, loss_of, data, **options):
+    """A trial of data whose batches are no pairs: the model learns by `loss_of(batch)`."""
+    from camshaft import Engine, Update
+
+    optimizer = torch.optim.Adam(model.parameters(), 0.01)
+    update = Update(optimizer, model=model)
+    engine = Engine(lambda state, batch: update(state, loss_of(batch)))
+    engine.objects.update(model=model, optimizer=optimizer)
+    return Trial(engine, data, **options)
 
 
 def trained_by(make_optimizer, make_model=network, *handlers, after_step=None, **options):
