@@ -49,6 +49,12 @@ KINDS = [
 EVERY = 3
 """Iterations between saves. Besides, each epoch ends with one."""
 
+if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
+    # PyPI's torchvision is built for CUDA; beside a torch for CPUs, its import needs these names.
+    OPERATORS = torch.library.Library("torchvision", "FRAGMENT")
+    for _name in ("nms", "qnms"):
+        OPERATORS.define(f"{_name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
 
 @dataclass
 class Trial:
@@ -355,15 +361,6 @@ def flat_network(classes=4):
     torch.manual_seed(0)
     first = nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(8))
     return nn.Sequential(first, nn.Linear(8, 32), nn.Dropout(0.1), nn.Linear(32, classes))
-
-
-def torchvision_without_cuda():
-    """Let PyPI's torchvision, which is built for CUDA, be imported beside a torch for CPUs."""
-    if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        torchvision_without_cuda.library = library
 
 
 def trained_on(data, make_model=network, **options):

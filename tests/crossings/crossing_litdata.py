@@ -1,10 +1,9 @@
 """litdata: chunks that are written once and streamed."""
 
-from crossing import digits, exact, told, torchvision_without_cuda, trained_on
+from crossing import digits, exact, told, trained_on
 
 
 def stream(folder, workers):
-    torchvision_without_cuda()
     import litdata
     from litdata.streaming.writer import BinaryWriter
 
