@@ -2,6 +2,7 @@
 
 import pickle
 
+import torch
 from crossing import digits, exact, trained_on
 from megatron.energon import WorkerConfig, get_savable_loader, get_train_dataset
 from megatron.energon.flavors import BaseWebdatasetFactory
@@ -34,7 +35,7 @@ class Savable:
         self.loader = loader
 
     def __iter__(self):
-        return ((batch.image, batch.label) for batch in self.loader)
+        return ((batch.image, torch.tensor(batch.label)) for batch in self.loader)
 
     def state_dict(self):
         return {"state": pickle.dumps(self.loader.save_state_rank())}

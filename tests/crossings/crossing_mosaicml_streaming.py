@@ -1,12 +1,11 @@
 """mosaicml-streaming: shards that are written once and streamed."""
 
+import streaming
 import torch
-from crossing import digits, exact, trained_on
+from crossing import digits, exact, told, trained_on
 
 
 def stream(folder):
-    import streaming
-
     local = f"{folder.parent}/shards of {folder.name}"
     if not (folder / "checkpoints").exists():
         columns = {"features": "ndarray", "label": "int"}
@@ -23,18 +22,20 @@ def pairs(rows):
     return features, torch.tensor([row["label"] for row in rows])
 
 
-@exact(
-    "mosaicml-streaming", "Data", "engine.run(StreamingDataLoader(data, batch_size=4))", fresh=True
-)
+@exact("mosaicml-streaming", "Data", "engine.run(StreamingDataLoader(data, batch_size=4))")
 def test_loader(folder):
     """A StreamingDataLoader over a StreamingDataset that shuffles."""
-    from streaming import StreamingDataLoader
-
     data = stream(folder)
-    return trained_on(StreamingDataLoader(data, batch_size=4, collate_fn=pairs))
+    return trained_on(streaming.StreamingDataLoader(data, batch_size=4, collate_fn=pairs))
 
 
-@exact("mosaicml-streaming", "Data", "DataLoader(StreamingDataset(...), batch_size=4)", fresh=True)
+@told(
+    "mosaicml-streaming",
+    "Data",
+    "engine.run(StreamingDataLoader(data, batch_size=4))",
+    match="gives something else",
+    note="An epoch that begins after a resume has the order of the first one, without a word.",
+)
 def test_plain_loader(folder):
     """A plain DataLoader over a StreamingDataset that shuffles."""
     return trained_on(torch.utils.data.DataLoader(stream(folder), 4, collate_fn=pairs))

@@ -48,10 +48,11 @@ class Patches(torch.utils.data.IterableDataset):
 @exact(
     "torchio",
     "Data",
-    "an IterableDataset, whose __iter__ makes a Queue and gives its samples",
+    "DataLoader(patches, num_workers=1): an IterableDataset, whose __iter__ makes a Queue",
     note="A Queue itself takes no notice of indices, so that a resume cannot skip to its place.",
 )
 def test_queue(folder):
-    """Random patches of a few subjects at a time, from a new Queue in each pass."""
+    """Random patches of a few subjects at a time, from a new Queue in each pass, in a worker."""
     torch.manual_seed(0)
-    return trained_on(torch.utils.data.DataLoader(Patches(), 4, collate_fn=pairs), flat_network)
+    loader = torch.utils.data.DataLoader(Patches(), 4, num_workers=1, collate_fn=pairs)
+    return trained_on(loader, flat_network)
