@@ -44,7 +44,13 @@ class Savable:
         self.loader.restore_state_rank(pickle.loads(state["state"]))
 
 
-@exact("megatron-energon", "Data", "engine.run(Savable(get_savable_loader(data)), epoch_length=11)")
+@exact(
+    "megatron-energon",
+    "Data",
+    "engine.run(Savable(get_savable_loader(data)), epoch_length=11)",
+    warns="holds samples in a buffer",
+    note="The warning is of energon's shuffle buffer, whose samples are in its state.",
+)
 def test_savable(folder):
     """A SavableDataLoader with a shuffle buffer, whose state a small class saves and loads."""
     data = get_train_dataset(

@@ -42,7 +42,7 @@ def test_masks(folder):
     )
 
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = BertForMaskedLM(BertConfig(len(words), intermediate_size=16, **sizes))
+    model = BertForMaskedLM(BertConfig(vocab_size=len(words), intermediate_size=16, **sizes))
     keys = "input_ids", "attention_mask", "labels"
     return trained_with(
         model, lambda batch: model(**{key: batch[key] for key in keys}).loss, loader
