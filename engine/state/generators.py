@@ -198,17 +198,12 @@ def loaders_in(data: object) -> list[Any]:
     """The data itself, and the loaders and samplers that it wraps, alone or in short lists."""
     if _is_loader(data):
         return [data]
-    return [data, *parts_inside(data, _draws_order)]
+    sampler = getattr(sys.modules.get("torch.utils.data"), "Sampler", ())
+    return [data, *parts_inside(data, lambda e: _is_loader(e) or isinstance(e, sampler))]
 
 
 def _is_loader(thing: object) -> bool:
     return "batch_sampler" in getattr(thing, "__dict__", ())
-
-
-def _draws_order(thing: object) -> bool:
-    """True for a loader, and for a sampler outside of one, as in a pipeline of torchdata.nodes."""
-    data = sys.modules.get("torch.utils.data")
-    return _is_loader(thing) or (data is not None and isinstance(thing, data.Sampler))
 
 
 def places_in(loader: object, *, with_data: bool = True) -> list[Any]:
