@@ -154,12 +154,12 @@ def seed_of_rank(seed: int, rank: int) -> int:
 def generators_of(data: object) -> list[Any]:
     """The generators in a loader, its samplers and, if it has no workers, its data set.
 
-    A loader inside a wrapper, a pair or a list of the data is searched too.
+    A loader or a sampler inside a wrapper, a pair or a list of the data is searched too.
     """
     if data is None:
         return []
     found: dict[int, Any] = {}
-    for loader in [data] if _is_loader(data) else [data, *parts_inside(data, _is_loader)]:
+    for loader in [data] if _is_loader(data) else [data, *parts_inside(data, _has_an_order)]:
         for place in places_in(loader, with_data=not getattr(loader, "num_workers", 0)):
             found |= {id(each): each for each in own_generators(place).values()}
     return list(found.values())
@@ -192,6 +192,12 @@ def gives_batches(kind: type) -> bool:
     """True for a class that gives batches, indices or samples; no tensor, array or module does."""
     gives = hasattr(kind, "__iter__") or hasattr(kind, "__getitem__")
     return gives and not any(hasattr(kind, each) for each in ("shape", "parameters", "encode"))
+
+
+def _has_an_order(thing: object) -> bool:
+    """True for a loader with a sampler, and for a sampler alone."""
+    sampler = getattr(sys.modules.get("torch.utils.data"), "Sampler", ())
+    return _is_loader(thing) or isinstance(thing, sampler)
 
 
 def _is_loader(thing: object) -> bool:

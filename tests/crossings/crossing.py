@@ -13,8 +13,11 @@ The run of no kill and those that are killed are forked from one interpreter, an
 from another one: the libraries are imported twice, and no address or hash lives on.
 """
 
+import ast
+import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.metadata
 import importlib.util
 import inspect
@@ -23,9 +26,11 @@ import logging
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
+import textwrap
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
@@ -119,23 +124,17 @@ class Outcome:
 
 def try_out(file, name, folder, fresh):
     """Run the script, kill it at three places, start it again, and compare."""
-    whole = _start(file, name, folder, fresh, ["whole"])["whole"]
+    wheres = ["in mid-epoch", "after an epoch's end", "in epoch 2"]
+    _start(file, name, folder, fresh, ["whole", *wheres])
+    whole = Record(folder, "whole")
     outcome = Outcome([], whole.words)
     if whole.end is None:  # an error of the run of no kill is a word, too
         return outcome
-    length = max(n for n, row in whole.rows.items() if row["epoch"] == 1)
-    assert length >= 2 * EVERY, f"{length} batches an epoch: no place to be killed at"
-    assert length % EVERY, f"an epoch's end is a save of its own: {length} batches"
-    kills = {
-        "in mid-epoch": EVERY + 2,
-        "after an epoch's end": length + 1,
-        "in epoch 2": length - length % EVERY + 2 * EVERY + 1,
-    }
-    killed = _start(file, name, folder, fresh, [f"{at}" for at in kills.values()])
-    resumed = _start(file, name, folder, fresh, [f"{at} again" for at in kills.values()])
+    kills = places(whole)
+    _start(file, name, folder, fresh, [f"{where} again" for where in wheres])
     for where, at in kills.items():
-        outcome.words += killed[f"{at}"].words
-        run = resumed[f"{at} again"]
+        outcome.words += Record(folder, where).words
+        run = Record(folder, f"{where} again")
         outcome.words += [f"killed {where}: {word}" for word in run.words]
         if run.end is None:
             continue
@@ -146,10 +145,25 @@ def try_out(file, name, folder, fresh):
     return outcome
 
 
+def places(whole):
+    """The iterations after which a run is killed."""
+    length = max(n for n, row in whole.rows.items() if row["epoch"] == 1)
+    assert length >= 2 * EVERY, f"{length} batches an epoch: no place to be killed at"
+    assert length % EVERY, f"an epoch's end is a save of its own: {length} batches"
+    return {
+        "in mid-epoch": EVERY + 2,
+        "after an epoch's end": length + 1,
+        "in epoch 2": length - length % EVERY + 2 * EVERY + 1,
+    }
+
+
 class Record:
     """The lines that one run has written: rows by iteration, the end, and words."""
 
-    def __init__(self, path):
+    def __init__(self, folder, job):
+        if not (path := folder / f"{job}.jsonl").exists():
+            output = (folder / "output.txt").read_text(errors="replace")
+            raise RuntimeError(f"{job}: nothing was recorded\n{output[-4000:]}")
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.rows = {}
         for line in lines:
@@ -174,45 +188,107 @@ class Record:
                 yield f"{name} at the end"
 
 
+def _declare_operators():
+    """Let PyPI's torchvision, built for a GPU, import beside a torch for CPUs.
+
+    Its own operators do not load then, and it registers shapes for two of them.
+    """
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        is_for_gpus = "+" not in importlib.metadata.version("torchvision")
+        is_declared = hasattr(torch.ops.torchvision, "nms")
+        if torch.version.cuda is None and is_for_gpus and not is_declared:
+            library = torch.library.Library("torchvision", "FRAGMENT")
+            for name in ("nms", "qnms"):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            return library
+
+
+TORCHVISION = _declare_operators()
+
+
 # --- In the processes -------------------------------------------------------------------------
 
 
 def _start(file, name, folder, fresh, jobs):
-    """Do the jobs, forked from one interpreter or each in its own; their records by job."""
+    """Do the jobs, forked from one interpreter or each in its own."""
+    again = jobs[0].endswith("again")
     for some in [[job] for job in jobs] if fresh else [jobs]:
-        command = [sys.executable, "-c", "import crossing; crossing.main()"]
-        here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
-        environment["PYTHONHASHSEED"] = str(len(jobs) + jobs[0].endswith("again"))
-        process = subprocess.run(
-            [*command, str(file), name, str(folder), json.dumps(some)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            start_new_session=True,
-            timeout=240,
-        )
-        for job in some:
-            if not (folder / f"{job}.jsonl").exists():
-                raise RuntimeError(f"{name}, {job}: nothing was recorded\n{process.stderr[-4000:]}")
-    return {job: Record(folder / f"{job}.jsonl") for job in jobs}
+        interpreter = _interpreter.__wrapped__(again) if fresh else _interpreter(again)
+        request = json.dumps([f"{file}", name, f"{folder}", fresh, some])
+        print(request, file=interpreter.stdin, flush=True)
+        is_done, *_ = select.select([interpreter.stdout], [], [], 600)
+        if fresh or not is_done:
+            os.killpg(interpreter.pid, signal.SIGKILL)
+            interpreter.communicate()
+        if not is_done:
+            _interpreter.cache_clear()
+            raise TimeoutError(f"{name}, {some}: not done after 600 seconds")
+        if not fresh:
+            interpreter.stdout.readline()
+
+
+@functools.cache
+def _interpreter(again):
+    """A process that has imported Camshaft; that of the resumed runs has other hashes."""
+    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONHASHSEED"] = str(1 + again)
+    return subprocess.Popen(
+        [sys.executable, "-c", "import crossing; crossing.main()"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def main():
-    file, name, folder, jobs = sys.argv[1:]
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    """Do what each line of standard input asks for, and answer by an empty line."""
+    import camshaft.handlers  # noqa: F401
+
+    for line in sys.stdin:
+        file, name, folder, fresh, jobs = json.loads(line)
+        answer = os.dup(1)
+        if fresh or (process := os.fork()) == 0:
+            _do(Path(file), name, Path(folder), fresh, jobs)
+            if not fresh:
+                os._exit(0)
+        else:
+            os.waitpid(process, 0)
+        os.write(answer, b"\n")
+        os.close(answer)
+
+
+def _do(file, name, folder, fresh, jobs):
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), output, output]):
+        os.dup2(stream, number)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     script = getattr(module, name).script
-    jobs = json.loads(jobs)
+    if not fresh:
+        importlib.import_module("torch._dynamo")  # as an optimizer's first step does
+        _import_ahead(script)
     for job in jobs:
-        if len(jobs) == 1:
-            _run(script, Path(folder), job)
+        if job != "whole" and Record(folder, "whole").end is None:
+            return
+        if fresh:
+            _run(script, folder, job)
         elif (process := os.fork()) == 0:
-            _run(script, Path(folder), job)
+            _run(script, folder, job)
             os._exit(0)
         else:
             os.waitpid(process, 0)
+
+
+def _import_ahead(script):
+    """Import what the script does once, for all that are forked; the script reports errors."""
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(script)))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            with contextlib.suppress(Exception):
+                exec(ast.unparse(node), {})
 
 
 def _run(script, folder, job):
@@ -222,7 +298,7 @@ def _run(script, folder, job):
     words = logging.Handler(logging.WARNING)
     words.emit = lambda record: write(word=record.getMessage())
     logging.getLogger("camshaft").addHandler(words)
-    warnings.showwarning = lambda message, *rest: _is_camshaft() and write(word=str(message))
+    warnings.showwarning = functools.partial(_note_ours, write)
     try:
         _record(script, folder, job, write)
     except Exception as error:
@@ -230,20 +306,24 @@ def _run(script, folder, job):
         write(word=f"{type(error).__name__}: {error}")
 
 
-def _is_camshaft():
-    """Whether it is Camshaft that warns, at whatever line of a script."""
-    frame = sys._getframe(2)
-    while frame.f_globals["__name__"] == "warnings":
-        frame = frame.f_back
-    return frame.f_globals["__name__"].startswith("camshaft.")
+def _note_ours(write, message, *rest, **options):
+    """Write down a warning of Camshaft's own; those of libraries are no words on a resume."""
+    from camshaft.engine.explain import warn
+
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    if any(frame.f_code is warn.__code__ for frame in frames):
+        write(word=f"{message}")
 
 
 def _record(script, folder, job, write):
     from camshaft import Events
     from camshaft.handlers import Checkpoint
+    from camshaft.handlers.loggers import delivery
 
-    at, again = (int(job.split()[0]), job.endswith("again")) if job != "whole" else (None, False)
-    directory = folder / (job.split()[0] if at else job)
+    delivery.PATIENCE = 100  # trackers on a busy machine
+    where, again = job.removesuffix(" again"), job.endswith(" again")
+    at = places(Record(folder, "whole"))[where] if where != "whole" else None
+    directory = folder / where.replace(" ", "_").replace("'", "")
     directory.mkdir(exist_ok=True)
     os.chdir(directory)
     # A new process has seeds of its own: a script that needs one sets it.
@@ -266,8 +346,9 @@ def _record(script, folder, job, write):
         if state.iteration == at and not again:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    engine.run(trial.data, max_epochs=trial.max_epochs, epoch_length=trial.epoch_length)
+    state = engine.run(trial.data, max_epochs=trial.max_epochs, epoch_length=trial.epoch_length)
     end = {name: digest(saved(each)) for name, each in engine.objects.items()}
+    end["metrics"] = digest(dict(state.metrics))
     if trial.result:
         end["what the library kept"] = digest(trial.result())
     write(end=end)
@@ -336,28 +417,68 @@ def digits(n=44, classes=4):
     return torch.utils.data.TensorDataset(features, features[:, :classes].argmax(1))
 
 
+def pictures(n=44, classes=4):
+    """Pictures of three colours and 16 x 16 points, as arrays, and classes."""
+    generator = np.random.default_rng(5)
+    values = generator.integers(0, 256, (n, 16, 16, 3), dtype=np.uint8)
+    return [(picture, i % classes) for i, picture in enumerate(values)]
+
+
+class Augmented(torch.utils.data.Dataset):
+    """Samples whose first element goes through a function each time that they are read."""
+
+    def __init__(self, samples, augment):
+        self.samples, self.augment = samples, augment
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        value, label = self.samples[index]
+        return self.augment(value), label
+
+
 def network(classes=4):
     """A network that draws random numbers as it trains."""
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, classes))
 
 
-def torchvision_without_cuda():
-    """Let PyPI's torchvision, which is built for CUDA, be imported beside a torch for CPUs."""
-    if torch.version.cuda is None and not hasattr(torch.ops.torchvision, "nms"):
-        library = torch.library.Library("torchvision", "FRAGMENT")
-        for name in ("nms", "qnms"):
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        torchvision_without_cuda.library = library
+def flat_network(classes=4):
+    """The same for samples of any shape."""
+    torch.manual_seed(0)
+    first = nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(8))
+    return nn.Sequential(first, nn.Linear(8, 32), nn.Dropout(0.1), nn.Linear(32, classes))
 
 
-def trained_on(data, **options):
+def held_out():
+    """Evaluations on other data."""
+    from camshaft.handlers import Validate
+
+    return Validate(torch.utils.data.DataLoader(digits(20), 6), name="val")
+
+
+def adam(model):
+    return torch.optim.Adam(model.parameters(), 0.01)
+
+
+def trained_on(data, make_model=network, **options):
     """A trial of data: a network that learns from its batches of pairs."""
     from camshaft import supervised
 
-    model = network()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    return Trial(supervised(model, optimizer, nn.functional.cross_entropy), data, **options)
+    model = make_model()
+    return Trial(supervised(model, adam(model), nn.functional.cross_entropy), data, **options)
+
+
+def trained_with(model, loss_of, data, **options):
+    """A trial of data whose batches are no pairs: the model learns by `loss_of(batch)`."""
+    from camshaft import Engine, Update
+
+    optimizer = adam(model)
+    update = Update(optimizer, model=model)
+    engine = Engine(lambda state, batch: update(state, loss_of(batch)))
+    engine.objects.update(model=model, optimizer=optimizer)
+    return Trial(engine, data, **options)
 
 
 def trained_by(

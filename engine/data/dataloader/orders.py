@@ -16,7 +16,7 @@ from ... import ranks
 from ...state import capture_generators, seed_of
 from ..loaders import LengthBatches, Mixture, Placed, SharedOrder
 from ..order import Order
-from ..sources import length_of
+from ..sources import length_of, rest_of
 from ..trail import of_first, of_indices
 
 MOST_AHEAD = 4096
@@ -120,7 +120,7 @@ class Sampled(Order):
             self._skip(self.batches_before)
 
     def _draw(self) -> Iterator[Any]:
-        return iter(self.sampler)
+        return rest_of(iter(self.sampler))  # which may be the sampler, and begin anew by `iter`
 
     def _skip(self, batches: int) -> None:
         for indices in self._noted(islice(self._rest, batches)):

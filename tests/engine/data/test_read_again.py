@@ -163,6 +163,29 @@ def test_a_sampler_that_the_script_changes_between_epochs_is_refused_unless_it_i
         resumed(make, 10, change=shuffled_after_each_epoch)
 
 
+class ItsOwnIterator(Sampler):
+    """Begins anew by each `iter`, as samplers of lhotse do."""
+
+    def __iter__(self):
+        self.at = 0
+        return self
+
+    def __next__(self):
+        if self.at == 20:
+            raise StopIteration
+        self.at += 1
+        return self.at
+
+
+def test_a_sampler_that_is_its_own_iterator_goes_on_where_it_was():
+    def make():
+        return DataLoader(range(21), batch_size=None, sampler=ItsOwnIterator())
+
+    whole, _ = part(make)
+    for stop in (3, 5, 7):
+        assert resumed(make, stop) == whole
+
+
 class Feedback(Sampler):
     """Draws an epoch's order from weights that the training changes meanwhile."""
 
@@ -312,8 +335,8 @@ class From(IterableDataset):
 class Node:
     """A pass of numbers, whose state is applied by the next `iter`."""
 
-    def __new__(cls):
-        node = torchdata.nodes.SamplerWrapper(RandomSampler(range(20)))
+    def __new__(cls, generator=None):
+        node = torchdata.nodes.SamplerWrapper(RandomSampler(range(20), generator=generator))
         return torchdata.nodes.Loader(torchdata.nodes.Batcher(node, 4))
 
 
@@ -345,6 +368,7 @@ STATEFUL = {
     "lazy, at its end": lambda: Staying(From(), 4),
     "lazy, with workers": lambda: Lazy(From(), 4, num_workers=1),
     "nodes": Node,
+    "nodes, with a generator": lambda: Node(torch.Generator().manual_seed(3)),
     "counting": Epochs,
     "torchdata": lambda: StatefulDataLoader(range(20), 4, shuffle=True),
 }
