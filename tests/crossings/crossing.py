@@ -13,6 +13,8 @@ The run of no kill and those that are killed are forked from one interpreter, an
 from another one: the libraries are imported twice, and no address or hash lives on.
 """
 
+import ast
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -23,9 +25,11 @@ import logging
 import os
 import random
 import re
+import select
 import signal
 import subprocess
 import sys
+import textwrap
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
@@ -36,7 +40,16 @@ import numpy as np
 import torch
 from torch import nn
 
-KINDS = "Data Augmentations Optimizers Schedules Averages Metrics Models Logs".split()
+KINDS = (
+    "Data",
+    "Augmentations",
+    "Optimizers",
+    "Schedules",
+    "Averages",
+    "Metrics",
+    "Models",
+    "Logs",
+)
 EVERY = 3
 """Iterations between saves. Besides, each epoch ends with one."""
 
@@ -109,23 +122,17 @@ class Outcome:
 
 def try_out(file, name, folder, fresh):
     """Run the script, kill it at three places, start it again, and compare."""
-    whole = _start(file, name, folder, fresh, ["whole"])["whole"]
+    wheres = ["in mid-epoch", "after an epoch's end", "in epoch 2"]
+    _start(file, name, folder, fresh, ["whole", *wheres])
+    whole = Record(folder, "whole")
     outcome = Outcome([], whole.words)
     if whole.end is None:  # an error of the run of no kill is a word, too
         return outcome
-    length = max(n for n, row in whole.rows.items() if row["epoch"] == 1)
-    assert length >= 2 * EVERY, f"{length} batches an epoch: no place to be killed at"
-    assert length % EVERY, f"an epoch's end is a save of its own: {length} batches"
-    kills = {
-        "in mid-epoch": EVERY + 2,
-        "after an epoch's end": length + 1,
-        "in epoch 2": length - length % EVERY + 2 * EVERY + 1,
-    }
-    killed = _start(file, name, folder, fresh, [f"{at}" for at in kills.values()])
-    resumed = _start(file, name, folder, fresh, [f"{at} again" for at in kills.values()])
+    kills = places(whole)
+    _start(file, name, folder, fresh, [f"{where} again" for where in wheres])
     for where, at in kills.items():
-        outcome.words += killed[f"{at}"].words
-        run = resumed[f"{at} again"]
+        outcome.words += Record(folder, where).words
+        run = Record(folder, f"{where} again")
         outcome.words += [f"killed {where}: {word}" for word in run.words]
         if run.end is None:
             continue
@@ -136,10 +143,25 @@ def try_out(file, name, folder, fresh):
     return outcome
 
 
+def places(whole):
+    """The iterations after which a run is killed."""
+    length = max(n for n, row in whole.rows.items() if row["epoch"] == 1)
+    assert length >= 2 * EVERY, f"{length} batches an epoch: no place to be killed at"
+    assert length % EVERY, f"an epoch's end is a save of its own: {length} batches"
+    return {
+        "in mid-epoch": EVERY + 2,
+        "after an epoch's end": length + 1,
+        "in epoch 2": length - length % EVERY + 2 * EVERY + 1,
+    }
+
+
 class Record:
     """The lines that one run has written: rows by iteration, the end, and words."""
 
-    def __init__(self, path):
+    def __init__(self, folder, job):
+        if not (path := folder / f"{job}.jsonl").exists():
+            output = (folder / "output.txt").read_text(errors="replace")
+            raise RuntimeError(f"{job}: nothing was recorded\n{output[-4000:]}")
         lines = [json.loads(line) for line in path.read_text().splitlines()]
         self.rows = {}
         for line in lines:
@@ -164,45 +186,100 @@ class Record:
                 yield f"{name} at the end"
 
 
+def _declare_operators():
+    """Let PyPI's torchvision, built for a GPU, import beside a torch for CPUs.
+
+    Its own operators do not load then, and it registers shapes for two of them.
+    """
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        if torch.version.cuda is None and "+" not in importlib.metadata.version("torchvision"):
+            library = torch.library.Library("torchvision", "DEF")
+            for name in ("nms", "qnms"):
+                library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+            return library
+
+
+TORCHVISION = _declare_operators()
+
+
 # --- In the processes -------------------------------------------------------------------------
 
 
 def _start(file, name, folder, fresh, jobs):
-    """Do the jobs, forked from one interpreter or each in its own; their records by job."""
+    """Do the jobs, forked from one interpreter or each in its own."""
+    again = jobs[0].endswith("again")
     for some in [[job] for job in jobs] if fresh else [jobs]:
-        command = [sys.executable, "-c", "import crossing; crossing.main()"]
-        here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-        environment = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
-        environment["PYTHONHASHSEED"] = str(len(jobs) + jobs[0].endswith("again"))
-        process = subprocess.run(
-            [*command, str(file), name, str(folder), json.dumps(some)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            start_new_session=True,
-            timeout=240,
-        )
-        for job in some:
-            if not (folder / f"{job}.jsonl").exists():
-                raise RuntimeError(f"{name}, {job}: nothing was recorded\n{process.stderr[-4000:]}")
-    return {job: Record(folder / f"{job}.jsonl") for job in jobs}
+        interpreter = _interpreter.__wrapped__(again) if fresh else _interpreter(again)
+        request = json.dumps([f"{file}", name, f"{folder}", fresh, some])
+        print(request, file=interpreter.stdin, flush=True)
+        is_done, *_ = select.select([interpreter.stdout], [], [], 240)
+        if fresh or not is_done:
+            os.killpg(interpreter.pid, signal.SIGKILL)
+            _interpreter.cache_clear()
+        if not is_done:
+            raise TimeoutError(f"{name}, {some}: not done after 240 seconds")
+        interpreter.stdout.readline()
+
+
+@functools.cache
+def _interpreter(again):
+    """A process that has imported Camshaft; that of the resumed runs has other hashes."""
+    here = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": here, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONHASHSEED"] = str(1 + again)
+    return subprocess.Popen(
+        [sys.executable, "-c", "import crossing; crossing.main()"],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def main():
-    file, name, folder, jobs = sys.argv[1:]
-    spec = importlib.util.spec_from_file_location(Path(file).stem, file)
+    """Do what each line of standard input asks for, and answer by an empty line."""
+    import camshaft.handlers  # noqa: F401
+
+    for line in sys.stdin:
+        file, name, folder, fresh, jobs = json.loads(line)
+        answer = os.dup(1)
+        if fresh or (process := os.fork()) == 0:
+            _do(Path(file), name, Path(folder), fresh, jobs)
+            fresh or os._exit(0)
+        else:
+            os.waitpid(process, 0)
+        os.write(answer, b"\n")
+        os.close(answer)
+
+
+def _do(file, name, folder, fresh, jobs):
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for number, stream in enumerate([os.open(os.devnull, os.O_RDONLY), output, output]):
+        os.dup2(stream, number)
+    spec = importlib.util.spec_from_file_location(file.stem, file)
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     script = getattr(module, name).script
-    jobs = json.loads(jobs)
+    fresh or _import_ahead(script)
     for job in jobs:
-        if len(jobs) == 1:
-            _run(script, Path(folder), job)
+        if job != "whole" and Record(folder, "whole").end is None:
+            return
+        if fresh:
+            _run(script, folder, job)
         elif (process := os.fork()) == 0:
-            _run(script, Path(folder), job)
+            _run(script, folder, job)
             os._exit(0)
         else:
             os.waitpid(process, 0)
+
+
+def _import_ahead(script):
+    """Import what the script does once, for all that are forked; the script reports errors."""
+    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(script)))):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            with contextlib.suppress(Exception):
+                exec(ast.unparse(node), {})
 
 
 def _run(script, folder, job):
@@ -223,8 +300,9 @@ def _record(script, folder, job, write):
     from camshaft import Events
     from camshaft.handlers import Checkpoint
 
-    at, again = (int(job.split()[0]), job.endswith("again")) if job != "whole" else (None, False)
-    directory = folder / (job.split()[0] if at else job)
+    where, again = job.removesuffix(" again"), job.endswith(" again")
+    at = places(Record(folder, "whole"))[where] if where != "whole" else None
+    directory = folder / where.replace(" ", "_").replace("'", "")
     directory.mkdir(exist_ok=True)
     os.chdir(directory)
     # A new process has seeds of its own: a script that needs one sets it.
@@ -247,8 +325,9 @@ def _record(script, folder, job, write):
         if state.iteration == at and not again:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    engine.run(trial.data, max_epochs=trial.max_epochs, epoch_length=trial.epoch_length)
+    state = engine.run(trial.data, max_epochs=trial.max_epochs, epoch_length=trial.epoch_length)
     end = {name: digest(saved(each)) for name, each in engine.objects.items()}
+    end["metrics"] = digest(dict(state.metrics))
     if trial.result:
         end["what the library kept"] = digest(trial.result())
     write(end=end)
@@ -317,13 +396,16 @@ def network(classes=4):
     return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, classes))
 
 
+def adam(model):
+    return torch.optim.Adam(model.parameters(), 0.01)
+
+
 def trained_on(data, **options):
     """A trial of data: a network that learns from its batches of pairs."""
     from camshaft import supervised
 
     model = network()
-    optimizer = torch.optim.Adam(model.parameters(), 0.01)
-    return Trial(supervised(model, optimizer, nn.functional.cross_entropy), data, **options)
+    return Trial(supervised(model, adam(model), nn.functional.cross_entropy), data, **options)
 
 
 def trained_by(make_optimizer, make_model=network, *handlers, after_step=None, **options):

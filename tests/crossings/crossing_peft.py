@@ -1,0 +1,66 @@
+"""peft: adapters around a model whose own weights are frozen."""
+
+import torch
+from crossing import Trial, adam, exact, network, trained_by
+from torch import nn
+
+from camshaft import Engine, Update
+from camshaft.handlers import EMA, Validate
+
+
+def held_out():
+    from crossing import digits
+
+    return Validate(torch.utils.data.DataLoader(digits(20), 6), name="val")
+
+
+def adapted(config):
+    from peft import get_peft_model
+
+    torch.manual_seed(0)
+    return get_peft_model(network(), config)
+
+
+@exact("peft", "Models", "supervised(get_peft_model(model, LoraConfig(...)), optimizer, loss)")
+def test_lora(folder):
+    """LoraConfig with dropout and a trained head (modules_to_save), and an EMA."""
+    from peft import LoraConfig
+
+    def model():
+        return adapted(LoraConfig(target_modules=["0"], modules_to_save=["3"], lora_dropout=0.1))
+
+    return trained_by(adam, model, EMA(0.9), held_out())
+
+
+@exact("peft", "Models", "supervised(get_peft_model(model, LoraConfig(use_dora=True)), ...)")
+def test_dora(folder):
+    """LoraConfig with DoRA, whose magnitudes are weights of their own."""
+    from peft import LoraConfig
+
+    def model():
+        return adapted(LoraConfig(target_modules=["0", "3"], use_dora=True))
+
+    return trained_by(adam, model, held_out())
+
+
+@exact("peft", "Models", "model.base_model.update_and_allocate(state.step)  # in your step")
+def test_adalora(folder):
+    """AdaLoraConfig, whose ranks are allocated as the run goes on."""
+    from crossing import digits
+    from peft import AdaLoraConfig
+
+    model = adapted(
+        AdaLoraConfig(
+            target_modules=["0", "3"], init_r=6, target_r=2, tinit=2, tfinal=4, total_step=33
+        )
+    )
+    update = Update(adam(model))
+
+    def step(state, batch):
+        features, classes = batch
+        loss = nn.functional.cross_entropy(model(features), classes)
+        update(state, loss)
+        model.base_model.update_and_allocate(state.step)
+
+    engine = Engine(step, update, objects={"model": model, "optimizer": update.optimizer})
+    return Trial(engine, torch.utils.data.DataLoader(digits(), 4, shuffle=True))
