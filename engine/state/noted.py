@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import call, setitem
 from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .values import PLAIN, is_any_array, is_plain_tensor, mapped, walk
+from .values import PLAIN, is_any_array, is_plain_tensor, mapped, same_states, walk
 
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
@@ -84,6 +84,19 @@ class SettingsNoted:
                 found[name] = _place_of(self._tables[owner][0], key)
         return found
 
+    def shared(self, values: Mapping[str, Any]) -> set[str]:
+        """The names of tensors that are at several places, of which some get another value."""
+        held = defaultdict[int, list[str]](list)
+        for name, place in self._places.items():
+            if is_plain_tensor(now := place.read()):
+                held[id(now)].append(name)
+        found = set[str]()
+        for names in held.values():
+            new = [values.get(name, GONE) for name in names]
+            if not all(same_states(each, new[0]) for each in new):
+                found.update(names)
+        return found
+
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
         # In one pass without calls, since there may be thousands; most values are the same objects.
@@ -140,9 +153,12 @@ def _copied(value: Any) -> Any:
     return value.copy() if type(value) is set or is_any_array(value) else value
 
 
-def assign(place: Spot, value: Any) -> None:
-    """Give a place a value; what is there stays the same object if it can take the value."""
-    now = place.read()
+def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
+    """Give a place a value; what is there stays the same object if it can take the value.
+
+    One that is `shared` with a place of another value is replaced.
+    """
+    now = GONE if is_shared else place.read()
     if value is not GONE:
         new = _taken(now, value)
         if new is not now and place.write is not None:

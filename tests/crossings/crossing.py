@@ -396,6 +396,13 @@ def network(classes=4):
     return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, classes))
 
 
+def held_out():
+    """Evaluations on other data."""
+    from camshaft.handlers import Validate
+
+    return Validate(torch.utils.data.DataLoader(digits(20), 6), name="val")
+
+
 def adam(model):
     return torch.optim.Adam(model.parameters(), 0.01)
 

@@ -1,17 +1,11 @@
 """peft: adapters around a model whose own weights are frozen."""
 
 import torch
-from crossing import Trial, adam, exact, network, trained_by
+from crossing import Trial, adam, digits, exact, held_out, network, trained_by
 from torch import nn
 
-from camshaft import Engine, Update
-from camshaft.handlers import EMA, Validate
-
-
-def held_out():
-    from crossing import digits
-
-    return Validate(torch.utils.data.DataLoader(digits(20), 6), name="val")
+from camshaft import Engine, Events, Update
+from camshaft.handlers import EMA
 
 
 def adapted(config):
@@ -43,10 +37,13 @@ def test_dora(folder):
     return trained_by(adam, model, held_out())
 
 
-@exact("peft", "Models", "model.base_model.update_and_allocate(state.step)  # in your step")
+@exact(
+    "peft",
+    "Models",
+    "model.base_model.update_and_allocate(state.step)  # at Events.GRADIENTS_READY",
+)
 def test_adalora(folder):
     """AdaLoraConfig, whose ranks are allocated as the run goes on."""
-    from crossing import digits
     from peft import AdaLoraConfig
 
     model = adapted(
@@ -58,9 +55,12 @@ def test_adalora(folder):
 
     def step(state, batch):
         features, classes = batch
-        loss = nn.functional.cross_entropy(model(features), classes)
-        update(state, loss)
-        model.base_model.update_and_allocate(state.step)
+        update(state, nn.functional.cross_entropy(model(features), classes))
 
     engine = Engine(step, update, objects={"model": model, "optimizer": update.optimizer})
+
+    @engine.on(Events.GRADIENTS_READY)  # its scores need gradients, and its masks come after a step
+    def note(state):
+        model.base_model.update_and_allocate(state.step)
+
     return Trial(engine, torch.utils.data.DataLoader(digits(), 4, shuffle=True))

@@ -1,9 +1,8 @@
 """torcheval: metrics with `update`, `compute` and `reset`."""
 
-import torch
-from crossing import adam, digits, exact, network, trained_by
+from crossing import adam, exact, held_out, network, trained_by
 
-from camshaft.handlers import Metrics, Validate
+from camshaft.handlers import Metrics
 
 
 @exact("torcheval", "Metrics", 'Metrics({"auroc": MulticlassAUROC(num_classes=4)})')
@@ -12,5 +11,4 @@ def test_metrics(folder):
     from torcheval.metrics import MulticlassAccuracy, MulticlassAUROC
 
     metrics = {"accuracy": MulticlassAccuracy(), "auroc": MulticlassAUROC(num_classes=4)}
-    validate = Validate(torch.utils.data.DataLoader(digits(20), 6), name="val")
-    return trained_by(adam, network, Metrics(metrics), validate)
+    return trained_by(adam, network, Metrics(metrics), held_out())

@@ -1,15 +1,11 @@
 """torchmetrics: metrics, collections and wrappers, in training and in evaluations."""
 
 import torch
-from crossing import Trial, adam, digits, exact, network, told, trained_by
+from crossing import Trial, adam, digits, exact, held_out, network, told, trained_by
 from torch import nn
 
 from camshaft import Engine, Events, Update
-from camshaft.handlers import Metrics, Validate
-
-
-def held_out():
-    return Validate(torch.utils.data.DataLoader(digits(20), 6), name="val")
+from camshaft.handlers import Metrics
 
 
 @exact(
