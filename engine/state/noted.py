@@ -86,16 +86,19 @@ class SettingsNoted:
 
     def shared(self, values: Mapping[str, Any]) -> set[str]:
         """The names of tensors that are at several places, of which some get another value."""
-        held = defaultdict[int, list[str]](list)
+        held = defaultdict[int, list[tuple[str, Any]]](list)
         for name, place in self._places.items():
-            if is_plain_tensor(now := place.read()):
-                held[id(now)].append(name)
-        found = set[str]()
-        for names in held.values():
-            new = [values.get(name, GONE) for name in names]
-            if not all(same_states(each, new[0]) for each in new):
-                found.update(names)
-        return found
+            now = place.read()
+            new = dict(walk(values.get(name, GONE), depth=DEEPEST, inside=_inside))
+            for path, each in walk(now, depth=DEEPEST, inside=_inside):
+                if is_plain_tensor(each):
+                    held[id(each)].append((name if each is now else "", new.get(path, GONE)))
+        apart = [
+            {name for name, _ in group}
+            for group in held.values()
+            if not all(same_states(new, group[0][1]) for _, new in group)
+        ]
+        return set[str]().union(*apart)
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
