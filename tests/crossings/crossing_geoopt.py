@@ -1,7 +1,7 @@
 """geoopt: parameters on manifolds."""
 
 import torch
-from crossing import exact, held_out, trained_by
+from crossing import exact, held_out, told, trained_by
 from torch import nn
 
 
@@ -25,13 +25,33 @@ def curved():
     return Model()
 
 
-@exact("geoopt", "Optimizers", "supervised(model, RiemannianAdam(model.parameters()), loss)")
+@told(
+    "geoopt",
+    "Optimizers",
+    "the subclass of the row with its own __setstate__",
+    match="RiemannianAdam",
+)
 def test_adam(folder):
-    """RiemannianAdam, which is stabilized each four steps."""
+    """RiemannianAdam as it is, whose count of steps is a number and becomes a tensor by a load."""
     from geoopt.optim import RiemannianAdam
 
+    return trained_by(lambda model: RiemannianAdam(model.parameters(), lr=0.01), curved)
+
+
+@exact(
+    "geoopt",
+    "Optimizers",
+    "class Adam(RiemannianAdam): __setstate__ = torch.optim.Optimizer.__setstate__",
+)
+def test_adam_with_a_count(folder):
+    """RiemannianAdam whose count of steps stays a number, stabilized each four steps."""
+    from geoopt.optim import RiemannianAdam
+
+    class Adam(RiemannianAdam):
+        __setstate__ = torch.optim.Optimizer.__setstate__
+
     def optimizer(model):
-        return RiemannianAdam(model.parameters(), lr=0.01, stabilize=4, amsgrad=True)
+        return Adam(model.parameters(), lr=0.01, stabilize=4, amsgrad=True)
 
     return trained_by(optimizer, curved, held_out())
 
