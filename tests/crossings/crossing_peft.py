@@ -40,11 +40,28 @@ def test_dora(folder):
 @exact(
     "peft",
     "Models",
-    "model.base_model.update_and_allocate(state.step)  # at Events.GRADIENTS_READY",
+    'objects={"scores": Scores(model), ...}, which saves what the rank allocator has summed',
+    note="Without it, a resumed run allocates other ranks: no state_dict has these sums.",
 )
 def test_adalora(folder):
-    """AdaLoraConfig, whose ranks are allocated as the run goes on."""
+    """AdaLoraConfig, whose ranks are allocated by sums over the run."""
     from peft import AdaLoraConfig
+
+    class Scores:
+        sums = ("ipt", "exp_avg_ipt", "exp_avg_unc")
+
+        def __init__(self, model):
+            self.allocator = model.base_model.rankallocator
+            self.config = model.peft_config["default"]
+
+        def state_dict(self):
+            sums = {name: getattr(self.allocator, name) for name in self.sums}
+            return {**sums, "pattern": self.config.rank_pattern}
+
+        def load_state_dict(self, state):
+            for name in self.sums:
+                setattr(self.allocator, name, dict(state[name]))
+            self.config.rank_pattern = state["pattern"]
 
     model = adapted(
         AdaLoraConfig(
@@ -57,10 +74,11 @@ def test_adalora(folder):
         features, classes = batch
         update(state, nn.functional.cross_entropy(model(features), classes))
 
-    engine = Engine(step, update, objects={"model": model, "optimizer": update.optimizer})
+    objects = {"model": model, "optimizer": update.optimizer, "scores": Scores(model)}
+    engine = Engine(step, update, objects=objects)
 
-    @engine.on(Events.GRADIENTS_READY)  # its scores need gradients, and its masks come after a step
-    def note(state):
+    @engine.on(Events.GRADIENTS_READY)  # its scores need gradients
+    def allocate(state):
         model.base_model.update_and_allocate(state.step)
 
     return Trial(engine, torch.utils.data.DataLoader(digits(), 4, shuffle=True))

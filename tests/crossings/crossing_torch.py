@@ -89,4 +89,4 @@ def test_compiled(folder):
     def model():
         return torch.compile(network(), backend="eager")
 
-    return trained_by(adam, model, EMA(0.9), held_out())
+    return trained_by(adam, model, EMA(0.9), held_out(), by_hand=None)

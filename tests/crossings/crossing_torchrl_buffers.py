@@ -7,26 +7,21 @@ from camshaft import Engine, Update
 
 
 @exact("torchrl", "Models", 'objects={"model": model, "optimizer": optimizer, "buffer": buffer}')
-def test_prioritized_buffer(folder):
-    """A TensorDictReplayBuffer with priorities that the step sets."""
+def test_buffer(folder):
+    """A TensorDictReplayBuffer that the step fills and samples."""
     from tensordict import TensorDict
-    from torchrl.data import LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer
+    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
     model = network(1)
     update = Update(adam(model))
-    buffer = TensorDictReplayBuffer(
-        storage=LazyTensorStorage(20), sampler=PrioritizedSampler(20, 0.7, 0.5), batch_size=6
-    )
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(20), batch_size=6)
 
     def step(state, batch):
         seen = torch.randn(4, 8)
         buffer.extend(TensorDict({"seen": seen, "reward": seen.sum(1)}, batch_size=4))
         sample = buffer.sample()
-        errors = model(sample["seen"])[:, 0] - sample["reward"]
-        loss = (errors.square() * sample["priority_weight"]).mean()
+        loss = (model(sample["seen"])[:, 0] - sample["reward"]).square().mean()
         update(state, loss)
-        sample["td_error"] = errors.detach().abs()
-        buffer.update_tensordict_priority(sample)
         state.metrics["loss"] = loss.detach()
 
     objects = {"model": model, "optimizer": update.optimizer, "buffer": buffer}
