@@ -215,10 +215,12 @@ def _start(file, name, folder, fresh, jobs):
         is_done, *_ = select.select([interpreter.stdout], [], [], 240)
         if fresh or not is_done:
             os.killpg(interpreter.pid, signal.SIGKILL)
-            _interpreter.cache_clear()
+            interpreter.communicate()
         if not is_done:
+            _interpreter.cache_clear()
             raise TimeoutError(f"{name}, {some}: not done after 240 seconds")
-        interpreter.stdout.readline()
+        if not fresh:
+            interpreter.stdout.readline()
 
 
 @functools.cache

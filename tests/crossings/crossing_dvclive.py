@@ -5,6 +5,8 @@ from crossing import adam, exact, network, trained_by
 from camshaft import Events
 from camshaft.handlers import Logger
 
+METRICS = "dvclive/plots/metrics"
+
 
 @exact(
     "dvclive",
@@ -22,16 +24,13 @@ def test_board(folder):
 
     class Board:
         def __init__(self, start):
-            self.live = Live("dvclive", resume=True, dvcyaml=None, save_dvc_exp=False)
-            files = (
-                (self.read(name) for name in os.listdir("dvclive/plots/metrics"))
-                if (os.path.isdir("dvclive/plots/metrics"))
-                else ()
-            )
+            self.live = Live("dvclive", resume=True, dvcyaml=False, save_dvc_exp=False)
+            names = os.listdir(METRICS) if os.path.isdir(METRICS) else []
+            files = map(self.read, names)
             self.last = max((int(row["step"]) for rows in files for row in rows), default=0)
 
         def read(self, name):
-            with open(f"dvclive/plots/metrics/{name}") as file:
+            with open(f"{METRICS}/{name}") as file:
                 return [*csv.DictReader(file, delimiter="\t")]
 
         def write(self, row):
@@ -47,7 +46,7 @@ def test_board(folder):
             self.live.end()
 
     def rows():
-        with open("dvclive/plots/metrics/loss.tsv") as file:
+        with open(f"{METRICS}/loss.tsv") as file:
             return [(row["step"], row["loss"]) for row in csv.DictReader(file, delimiter="\t")]
 
     logger = Logger(Board, when=Events.ITERATION_COMPLETED, background=False)
