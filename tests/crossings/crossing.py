@@ -212,13 +212,13 @@ def _start(file, name, folder, fresh, jobs):
         interpreter = _interpreter.__wrapped__(again) if fresh else _interpreter(again)
         request = json.dumps([f"{file}", name, f"{folder}", fresh, some])
         print(request, file=interpreter.stdin, flush=True)
-        is_done, *_ = select.select([interpreter.stdout], [], [], 240)
+        is_done, *_ = select.select([interpreter.stdout], [], [], 600)
         if fresh or not is_done:
             os.killpg(interpreter.pid, signal.SIGKILL)
             interpreter.communicate()
         if not is_done:
             _interpreter.cache_clear()
-            raise TimeoutError(f"{name}, {some}: not done after 240 seconds")
+            raise TimeoutError(f"{name}, {some}: not done after 600 seconds")
         if not fresh:
             interpreter.stdout.readline()
 

@@ -19,7 +19,7 @@ def test_board(folder):
     import csv
     import os
 
-    os.environ["DVCLIVE_TEST"] = "true"  # no call to its makers
+    os.environ["DVC_NO_ANALYTICS"] = "true"
     from dvclive import Live
 
     class Board:
