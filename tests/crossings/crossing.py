@@ -301,7 +301,9 @@ def _run(script, folder, job):
 def _record(script, folder, job, write):
     from camshaft import Events
     from camshaft.handlers import Checkpoint
+    from camshaft.handlers.loggers import delivery
 
+    delivery.PATIENCE = 100  # trackers on a busy machine
     where, again = job.removesuffix(" again"), job.endswith(" again")
     at = places(Record(folder, "whole"))[where] if where != "whole" else None
     directory = folder / where.replace(" ", "_").replace("'", "")

@@ -1,13 +1,12 @@
 """rtdl-revisiting-models: transformers for tables."""
 
 import torch
-from crossing import exact, held_out, trained_by
+from crossing import adam, exact, held_out, told, trained_by
 from torch import nn
 
 
-@exact("rtdl_revisiting_models", "Models", "supervised(model, optimizer, loss)")
-def test_transformer(folder):
-    """FTTransformer with the optimizer that it makes itself."""
+def model():
+    """An FTTransformer of numbers alone."""
     from rtdl_revisiting_models import FTTransformer
 
     class Model(nn.Module):
@@ -22,8 +21,23 @@ def test_transformer(folder):
         def forward(self, features):
             return self.inner(features, None)
 
-    def model():
-        torch.manual_seed(0)
-        return Model()
+    torch.manual_seed(0)
+    return Model()
 
-    return trained_by(lambda model: model.inner.make_default_optimizer(), model, held_out())
+
+@exact("rtdl_revisiting_models", "Models", "supervised(model, AdamW(model.parameters()), loss)")
+def test_transformer(folder):
+    """FTTransformer with an optimizer of the script's own."""
+    return trained_by(adam, model, held_out())
+
+
+@told(
+    "rtdl_revisiting_models",
+    "Models",
+    "AdamW(model.parameters())",
+    match="same order",
+    note="The order of the parameters in a group that it makes is another one in each process.",
+)
+def test_its_own_optimizer(folder):
+    """FTTransformer.make_default_optimizer."""
+    return trained_by(lambda model: model.inner.make_default_optimizer(), model)

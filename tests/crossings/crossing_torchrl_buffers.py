@@ -6,7 +6,12 @@ from crossing import Trial, adam, exact, network
 from camshaft import Engine, Update
 
 
-@exact("torchrl", "Models", 'objects={"model": model, "optimizer": optimizer, "buffer": buffer}')
+@exact(
+    "torchrl",
+    "Models",
+    'objects={"model": model, "optimizer": optimizer, "buffer": buffer}',
+    note="Put a row into it before the run: a storage that has no names yet cannot load.",
+)
 def test_buffer(folder):
     """A TensorDictReplayBuffer that the step fills and samples."""
     from tensordict import TensorDict
@@ -15,6 +20,8 @@ def test_buffer(folder):
     model = network(1)
     update = Update(adam(model))
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(20), batch_size=6)
+    made = torch.zeros(1, 8)
+    buffer.extend(TensorDict({"seen": made, "reward": made.sum(1)}, batch_size=1))
 
     def step(state, batch):
         seen = torch.randn(4, 8)
