@@ -192,8 +192,10 @@ def _declare_operators():
     Its own operators do not load then, and it registers shapes for two of them.
     """
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        if torch.version.cuda is None and "+" not in importlib.metadata.version("torchvision"):
-            library = torch.library.Library("torchvision", "DEF")
+        is_for_gpus = "+" not in importlib.metadata.version("torchvision")
+        is_declared = hasattr(torch.ops.torchvision, "nms")
+        if torch.version.cuda is None and is_for_gpus and not is_declared:
+            library = torch.library.Library("torchvision", "FRAGMENT")
             for name in ("nms", "qnms"):
                 library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
             return library
