@@ -31,6 +31,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -293,11 +294,21 @@ def _run(script, folder, job):
     words = logging.Handler(logging.WARNING)
     words.emit = lambda record: write(word=record.getMessage())
     logging.getLogger("camshaft").addHandler(words)
+    warnings.showwarning = functools.partial(_note_ours, write)
     try:
         _record(script, folder, job, write)
     except Exception as error:
         traceback.print_exc()
         write(word=f"{type(error).__name__}: {error}")
+
+
+def _note_ours(write, message, *rest, **options):
+    """Write down a warning of Camshaft's own; those of libraries are no words on a resume."""
+    from camshaft.engine.explain import warn
+
+    frames = (frame for frame, _ in traceback.walk_stack(None))
+    if any(frame.f_code is warn.__code__ for frame in frames):
+        write(word=f"{message}")
 
 
 def _record(script, folder, job, write):
