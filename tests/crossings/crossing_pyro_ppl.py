@@ -53,39 +53,3 @@ def test_by_an_optimizer_of_torch(folder):
 
     engine = Engine(step, update, objects={"model": both, "optimizer": update.optimizer})
     return Trial(engine, torch.utils.data.DataLoader(digits(), 4, shuffle=True))
-
-
-@exact(
-    "pyro-ppl",
-    "Models",
-    'objects={"store": Store(model, guide, svi.optim)}, with get_state() of the optimizer',
-)
-def test_svi(folder):
-    """SVI.step, with the parameter store and the optimizer of Pyro in an object with a state."""
-    import pyro
-    from pyro.infer import SVI
-    from pyro.optim import ClippedAdam
-
-    class Store:
-        def __init__(self, model, guide, optimizer):
-            self.model, self.guide, self.optimizer = model, guide, optimizer
-
-        def state_dict(self):
-            params = {name: p.detach() for name, p in pyro.get_param_store().named_parameters()}
-            return {"params": params, "optimizer": self.optimizer.get_state()}
-
-        def load_state_dict(self, state):
-            for name, p in pyro.get_param_store().named_parameters():
-                p.data.copy_(state["params"][name])
-            self.optimizer.set_state(state["optimizer"])
-
-    model, guide, elbo = bayesian()
-    guide(*(each[:4] for each in digits().tensors))
-    svi = SVI(model, guide, ClippedAdam({"lr": 0.01}), elbo)
-    svi.loss(model, guide, *(each[:4] for each in digits().tensors))  # fills the store
-
-    def step(state, batch):
-        state.metrics["loss"] = svi.step(*batch)
-
-    engine = Engine(step, objects={"store": Store(model, guide, svi.optim)})
-    return Trial(engine, torch.utils.data.DataLoader(digits(), 4, shuffle=True))
