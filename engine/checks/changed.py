@@ -153,13 +153,16 @@ class Changes:
             return
         objects = self._state.engine.objects.values()
         self._saved = on_devices(saved["values"], saved["devices"], objects)
-        places = self._notes.places(self._saved)
+        places, shared = self._notes.places(self._saved), self._notes.shared(self._saved)
+        if tensors := {n: now for n, p in places.items() if is_plain_tensor(now := p.read())}:
+            weights = addresses_in(objects)  # such as the `weight` of torch's older spectral_norm
+            shared |= {name for name, now in tensors.items() if address_of(now) in weights}
         for name in self._saved.keys() - places:  # no function of this script uses it
             logger.info("%s, which the run had changed, is not in this script", name)
         for name, place in places.items():
             if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
-            assign(place, self._saved[name])
+            assign(place, self._saved[name], is_shared=name in shared)
         self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
 
     def start(self) -> None:
@@ -253,6 +256,9 @@ class Changes:
             return
         if self._is_unsaved(value):
             self._unsaved[name] = value, _fingerprint(value, self._known)
+            if modules.is_module(value):  # of a metric with a network: its sums
+                for path, each in value.named_modules():
+                    self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)
         elif modules.is_module(value):  # such as a loss
             list(self._note_model(name, value))
         elif trains(type(value)):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import call, setitem
 from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .values import PLAIN, is_any_array, is_plain_tensor, mapped, walk
+from .values import PLAIN, is_any_array, is_plain_tensor, mapped, same_states, walk
 
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
@@ -84,6 +84,22 @@ class SettingsNoted:
                 found[name] = _place_of(self._tables[owner][0], key)
         return found
 
+    def shared(self, values: Mapping[str, Any]) -> set[str]:
+        """The names of tensors that are at several places, of which some get another value."""
+        held = defaultdict[int, list[tuple[str, Any]]](list)
+        for name, place in self._places.items():
+            now = place.read()
+            new = dict(walk(values.get(name, GONE), depth=DEEPEST, inside=_inside))
+            for path, each in walk(now, depth=DEEPEST, inside=_inside):
+                if is_plain_tensor(each):
+                    held[id(each)].append((name if each is now else "", new.get(path, GONE)))
+        apart = [
+            {name for name, _ in group}
+            for group in held.values()
+            if not all(same_states(new, group[0][1]) for _, new in group)
+        ]
+        return set[str]().union(*apart)
+
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
         # In one pass without calls, since there may be thousands; most values are the same objects.
@@ -140,9 +156,12 @@ def _copied(value: Any) -> Any:
     return value.copy() if type(value) is set or is_any_array(value) else value
 
 
-def assign(place: Spot, value: Any) -> None:
-    """Give a place a value; what is there stays the same object if it can take the value."""
-    now = place.read()
+def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
+    """Give a place a value; what is there stays the same object if it can take the value.
+
+    One that is `shared` with a place of another value is replaced.
+    """
+    now = GONE if is_shared else place.read()
     if value is not GONE:
         new = _taken(now, value)
         if new is not now and place.write is not None:

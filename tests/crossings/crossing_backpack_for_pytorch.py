@@ -1,14 +1,13 @@
 """backpack-for-pytorch: more than the gradient of a backward pass."""
 
 import torch
-from crossing import Trial, digits, exact, network, torchvision_without_cuda
+from crossing import Trial, digits, exact, network
 from torch import nn
 
 
 @exact("backpack-for-pytorch", "Optimizers", "with backpack(Variance()): update(state, loss)")
 def test_variance(folder):
     """The variance of each parameter's gradient, as a metric, in a step of one's own."""
-    torchvision_without_cuda()
     from backpack import backpack, extend
     from backpack.extensions import Variance
 

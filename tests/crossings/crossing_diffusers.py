@@ -1,13 +1,12 @@
 """diffusers: an average of weights and schedules."""
 
 import torch
-from crossing import exact, torchvision_without_cuda, trained_by
+from crossing import exact, trained_by
 
 
 @exact("diffusers", "Averages", 'engine.objects["average"] = EMAModel(model.parameters(), ...)')
 def test_average(folder):
     """EMAModel with its inverse-gamma warm-up, stepped after each step."""
-    torchvision_without_cuda()
     from diffusers.optimization import get_scheduler
     from diffusers.training_utils import EMAModel
 

@@ -3,13 +3,12 @@
 import copy
 
 import torch
-from crossing import exact, torchvision_without_cuda, trained_by
+from crossing import exact, trained_by
 
 
 @exact("lightly", "Averages", "update_momentum(model, teacher, m=cosine_schedule(state.step, ...))")
 def test_momentum_encoder(folder):
     """A teacher whose momentum follows a cosine of the number of steps."""
-    torchvision_without_cuda()
     from lightly.models.utils import deactivate_requires_grad, update_momentum
     from lightly.utils.scheduler import cosine_schedule
 
@@ -33,7 +32,6 @@ def test_momentum_encoder(folder):
 )
 def test_lars(folder):
     """LARS and CosineWarmupScheduler."""
-    torchvision_without_cuda()
     from lightly.utils.lars import LARS
     from lightly.utils.scheduler import CosineWarmupScheduler
 

@@ -1,13 +1,12 @@
 """timm: schedules and averages."""
 
 import torch
-from crossing import exact, network, torchvision_without_cuda, trained_by
+from crossing import exact, network, trained_by
 
 
 @exact("timm", "Averages", 'engine.objects["average"] = ModelEmaV3(model, ...)')
 def test_average(folder):
     """ModelEmaV3 with its warm-up, updated after each step."""
-    torchvision_without_cuda()
     from timm.utils import ModelEmaV3
 
     def beside(model, optimizer):
@@ -24,7 +23,6 @@ def test_average(folder):
 )
 def test_cosine(folder):
     """CosineLRScheduler by steps, with warm-up and noise."""
-    torchvision_without_cuda()
     from timm.scheduler import CosineLRScheduler
 
     from camshaft.handlers import LRSchedule

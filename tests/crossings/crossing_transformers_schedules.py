@@ -1,7 +1,7 @@
 """transformers: Adafactor and schedules."""
 
 import torch
-from crossing import exact, torchvision_without_cuda, trained_by
+from crossing import exact, trained_by
 
 
 @exact(
@@ -11,7 +11,6 @@ from crossing import exact, torchvision_without_cuda, trained_by
 )
 def test_adafactor(folder):
     """Adafactor with relative steps, and AdafactorSchedule, which shows its rate."""
-    torchvision_without_cuda()
     from transformers.optimization import Adafactor, AdafactorSchedule
 
     def shown(optimizer):
@@ -27,7 +26,6 @@ def test_adafactor(folder):
 )
 def test_wsd(folder):
     """get_wsd_schedule: a warm-up, a plateau and a decay."""
-    torchvision_without_cuda()
     from transformers import get_wsd_schedule
 
     return trained_by(

@@ -35,7 +35,7 @@ def install():
     pip = [PLACE / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     torch = PLACE / "torch.txt"
     torch.write_text(f"torch=={version('torch').partition('+')[0]}\n")
-    for name, options in {"requirements.txt": [], "alone.txt": ["--no-deps"]}.items():
+    for name, options in {"alone.txt": ["--no-deps"], "requirements.txt": []}.items():
         wanted, had = (HERE / name).read_text(), PLACE / name
         if not had.exists() or had.read_text() != wanted:
             command = [*pip, *options, "--constraint", torch, "--requirement", HERE / name]

@@ -250,8 +250,21 @@ def test_an_attribute_of_an_optimizer_that_its_steps_change_goes_on(tmp_path):
     assert run(tmp_path / "left", 3) == whole
 
 
+def window():
+    """Its tensors are one object until they are written."""
+    return torchmetrics.wrappers.Running(torchmetrics.MeanMetric(), window=2)
+
+
+class OfFeatures(torchmetrics.MeanMetric):
+    def __init__(self):
+        super().__init__()
+        self.network = nn.Linear(1, 1).requires_grad_(False)
+
+
 @pytest.mark.parametrize("is_named", [True, False])
-@pytest.mark.parametrize("kind", [torchmetrics.MeanMetric, torchmetrics.CatMetric])
+@pytest.mark.parametrize(
+    "kind", [torchmetrics.MeanMetric, torchmetrics.CatMetric, window, OfFeatures]
+)
 def test_a_metric_that_is_updated_by_hand_goes_on_within_its_epoch(tmp_path, kind, is_named):
     def run(directory, **limits):
         metric, found = kind(), []
@@ -274,6 +287,26 @@ def test_a_metric_that_is_updated_by_hand_goes_on_within_its_epoch(tmp_path, kin
     for left in (1, 4, 5, 6):
         first = run(tmp_path / str(left), max_iterations=left)
         assert first + run(tmp_path / str(left)) == whole
+
+
+class NoLength(tuple):
+    def __len__(self):
+        raise NotImplementedError
+
+
+def test_a_weight_that_a_hook_computes_of_a_parameter_is_not_written_over_it(tmp_path):
+    def run(directory, epochs):
+        torch.manual_seed(0)
+        model = nn.utils.spectral_norm(nn.Linear(2, 1))
+        model.shape = NoLength([2, 1])
+        engine = supervised(model, torch.optim.SGD(model.parameters(), 0.01), nn.MSELoss())
+        engine.add(Checkpoint(directory, resume=True))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 3, max_epochs=epochs)
+        return [each.tolist() for each in model.state_dict().values()]
+
+    whole = run(tmp_path / "whole", 3)
+    run(tmp_path / "left", 2)
+    assert run(tmp_path / "left", 3) == whole
 
 
 class Sac(EventEnum):
