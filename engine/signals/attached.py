@@ -33,6 +33,8 @@ class Attached(Generic[Handler]):
     """Functions that may remember, and the names of their memories."""
     _numbers: dict[str, int] = field(default_factory=dict[str, int])
     """The largest number that a name was given to make it unique."""
+    _alike: dict[Hashable, Handler] = field(default_factory=dict[Any, Any])
+    """The last handler of a class that was attached with its settings."""
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
@@ -47,6 +49,7 @@ class Attached(Generic[Handler]):
         kind = type(handler).__name__
         name = self.free(f"{kind}({about})" if about else kind)
         self.handlers[name], self.by_id[id(handler)] = handler, name
+        self._alike[_kind(handler)] = handler
         if local:
             self.local.add(name)
 
@@ -56,9 +59,9 @@ class Attached(Generic[Handler]):
 
     def twin_of(self, handler: Handler) -> str | None:
         """The name of an attached handler of the same class with the same settings, if any."""
-        own = _settings(handler)
-        found = ((n, e) for n, e in reversed(self.handlers.items()) if type(e) is type(handler))
-        return next((name for name, each in found if own and _settings(each) == own), None)
+        own, other = _settings(handler), self._alike.get(_kind(handler))
+        is_alike = own and other is not None and _settings(other) == own  # now, too
+        return self.by_id.get(id(other)) if is_alike else None
 
     def know(self, function: Callable[..., Any], name: str) -> None:
         """Give a function's memory this name; if attached again, it keeps its first name."""
@@ -92,3 +95,8 @@ def _comparable(value: Any) -> Any:
         return hash(value), value
     except TypeError:
         return id(value)
+
+
+def _kind(handler: object) -> Hashable:
+    """A key that is equal for two handlers of one class with the same settings."""
+    return type(handler), frozenset(_settings(handler).items())
