@@ -31,7 +31,8 @@ def install():
         subprocess.run([sys.executable, "-m", "venv", PLACE], check=True)
         below = sysconfig.get_path("purelib")
         scheme = {"base": str(PLACE), "platbase": str(PLACE)}
-        Path(sysconfig.get_path("purelib", "venv", scheme), "below.pth").write_text(below + "\n")
+        below = f"import site; site.addsitedir({below!r})\n"  # with what is linked there
+        Path(sysconfig.get_path("purelib", "venv", scheme), "below.pth").write_text(below)
     pip = [PLACE / "bin/python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     torch = PLACE / "torch.txt"
     torch.write_text(f"torch=={version('torch').partition('+')[0]}\n")
@@ -79,7 +80,9 @@ def main():
     results.parent.mkdir(exist_ok=True)
     results.unlink(missing_ok=True)
     command = [PLACE / "bin/python", "-m", "pytest", "-o", "python_files=crossing_*.py", str(HERE)]
-    command += ["--numprocesses", "logical", "--maxprocesses", "8", "--dist", "worksteal"]
+    # A file's scripts follow each other: mosaicml's share memory with fixed names.
+    command += ["--numprocesses", "logical", "--maxprocesses", "8", "--dist", "loadfile"]
+    command += ["-W", "ignore"]  # what libraries say as they are imported
     environment = os.environ | {"CAMSHAFT_CROSSINGS": str(results)}
     code = subprocess.run([*command, *sys.argv[1:]], env=environment, check=False).returncode
     if code == 0 and len(sys.argv) == 1:
