@@ -245,6 +245,7 @@ class Loop(Generic[Batch, Output]):
         completed = self.moments[Events.ITERATION_COMPLETED]
         if OF_ITERATION in control.left:
             completed.fire(state, state.iteration)
+        state.share = 1.0  # not before: handlers of the iteration that was left read its share
         if control.has_requests and self._commit():
             return False
         for batch in batches:

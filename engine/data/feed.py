@@ -115,7 +115,7 @@ class Feed(Generic[Batch]):
         from after COMPLETED: a script that finds its run finished ends like one that has trained.
         """
         state, position, source = self.state, self.position, self.source
-        self.is_open, state.share = True, 1.0
+        self.is_open = True
         rng = state.control.completed
         if not is_over:
             rng = None if position is None else position.rng_when_left
