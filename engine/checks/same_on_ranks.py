@@ -71,29 +71,26 @@ def check_same_on_ranks(
     functions = _functions(signals)
     texts = {event: str(names) for event, names in functions.items()}
     samples = samples if ranks.data_world_size() > 1 else 0
-    numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group)), samples]
-    is_common, is_own, has_functions, _, have_same_samples = ranks.decided(numbers, _compare)
-    if not is_common:
+    numbers = Row(*map(_checksum, (common, own, texts)), min(ranks.members(group)), samples)
+    found = Row(*ranks.decided(numbers, _compare))
+    if not found.common:
         raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
-    if not is_own:
+    if not found.own:
         first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
         raise ValueError(_message(ranks.gathered(_differences(own, first))))
-    if not has_functions:
+    if not found.functions:
         _mark_lonely(signals, ranks.gathered(functions))
-    return bool(have_same_samples)
+    return bool(found.samples)
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """Whether the first and third number agree on all ranks, and the second in each group.
-
-    The last one: whether two ranks of a group have the same number, other than 0.
-    """
-    expected = rows[0].repeat(len(rows), 1)
-    expected[:, 1] = rows[rows[:, 3].clamp(0, len(rows) - 1), 1]
-    found = (rows == expected).all(0).to(rows.dtype)
-    samples = rows[rows[:, 4] != 0][:, 3:]
-    found[4] = len(samples.unique(dim=0)) < len(samples)
-    return found
+    """By column, whether the ranks agree; of samples, whether two ranks of a group have the same."""
+    of = Row(*rows.unbind(1))
+    own = of.own[of.group.clamp(0, len(rows) - 1)]  # that of the first rank of each rank's group
+    expected = of._replace(common=of.common[:1], own=own, functions=of.functions[:1])
+    alike = [(each == other).all() for each, other in zip(of, expected, strict=True)]
+    dealt = rows[of.samples != 0, Row._fields.index("group") :]
+    return rows.new_tensor([*alike[:-1], len(dealt.unique(dim=0)) < len(dealt)])
 
 
 def _functions(signals: Signals) -> dict[str, list[str]]:
@@ -217,7 +214,8 @@ def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
         if each.name.startswith("_") or not each.repr or not hasattr(thing, each.name):
             continue
         kind, value = str(each.type), getattr(thing, each.name)
-        is_place = "Path" in kind and not isinstance(value, bool | None)  # hosts have their own
+        # By the annotation: nothing else tells a place, of which hosts have their own, from a name.
+        is_place = "Path" in kind and not isinstance(value, bool | None)
         if not is_place and "Iterable" not in kind:
             yield each.name, value
 

@@ -31,9 +31,9 @@ class Feed(Generic[Batch]):
     An epoch is one pass over the data. With `repeats`, it is `limit` batches from an endless series
     of passes; of an iterator, epochs share the only pass.
 
-    At the start of a run, the loop calls `restore`; in each epoch, `length` first, then `epoch` for
-    the batches, and then `end_epoch`; at a save, `store`. A subclass with other epochs overrides
-    them, and reads by `begin_pass` and `reopen_pass`, which keep the position.
+    At the start of a run, the loop calls `restore`; in each epoch, `agree_on_length` first, then
+    `epoch` for the batches, and then `complete_epoch`; at a save, `store`. A subclass with other
+    epochs overrides them, and reads by `begin_pass` and `reopen_pass`, which keep the position.
     """
 
     data: Iterable[Batch]
@@ -74,15 +74,18 @@ class Feed(Generic[Batch]):
         has_ended = position is not None and position.is_complete
         return has_ended and (self.in_step.cannot_rewind or is_empty)
 
-    def length(self) -> int | None:
-        """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
+    def agree_on_length(self) -> int | None:
+        """Find the number of batches of this epoch on all ranks; None if one does not know its own.
+
+        Samplers get the number of the epoch first, since the length may depend on it.
+        """
         state, source, position = self.state, self.source, self.position
         self._cut = self.limit
         if self.repeats:
             length = self.limit
         else:
             number, is_inside = 0 if position is None else position.number, self._goes_on()
-            if state.training:  # the length may depend on the pass
+            if state.training:
                 source.tell(number if is_inside else number + 1)
             is_begun = is_inside and self.is_open
             dealing = position.dealing if position and is_begun else None
@@ -152,8 +155,8 @@ class Feed(Generic[Batch]):
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
 
-    def end_epoch(self, all_read: bool) -> bool:
-        """True if this epoch has all its batches: of a pass, or the most that it may have.
+    def complete_epoch(self, all_read: bool) -> bool:
+        """Complete what this epoch has read; True if it has its most batches, or those of a pass.
 
         If a handler ends the run for good at the last batch, this asks the data for one more batch,
         because a sampler with its own generator draws from it once more at its end.

@@ -26,6 +26,7 @@ SAVED_AS = {
     "is_complete": "used_up",
 }
 """The names in checkpoints of the fields that are called otherwise here."""
+# Who loads a checkpoint of other ranks gathers their `data_state` in it as "told_by_ranks".
 UNSAVED = ("data_states", "is_loaded", "iterator", "is_once")
 
 
@@ -180,12 +181,12 @@ class RunControl:
     epoch_stopped: bool = False
     """True once `stop_epoch` was called in this epoch."""
     end: End | None = None
-    """How the run was asked to end; for limits see `State.end`."""
+    """How the run was asked to end: also at a limit PAUSED, where `State.end` is LIMIT."""
     leaves: bool = False
     """True once evaluations are left to the resumed run, since this one has to stop soon."""
-    left: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
     """By event of a moment that was left in its middle: the handler that a resumed run calls first;
-    events that this handler fires have entries of their own."""
+    events that this handler fires have entries of their own. In checkpoints it is `left`."""
     has_requests: bool = False
     """True if a save or a stop waits for the next commit point."""
     saves: list[tuple[str, object | None]] = field(default_factory=list)
@@ -229,7 +230,7 @@ class RunControl:
     @property
     def has_left(self) -> bool:
         """True if this run has left a moment, and ends here."""
-        return self.leaves and bool(self.left)
+        return self.leaves and bool(self.unfinished)
 
     def state_dict(self) -> dict[str, Any]:
         """The part that a checkpoint holds, as plain values."""
