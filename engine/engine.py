@@ -379,8 +379,8 @@ class Engine(Generic[Batch, Output]):
         state.control.epoch_length = epoch_length
         state.control.outer = outer
         limit = shortest(epoch_length, _limit_batches(state, max_batches))
-        repeats, in_step = epoch_length is not None, InStep(uneven)
-        feed = Feed(data, state, limit, repeats=repeats, in_step=in_step)
+        repeats = epoch_length is not None
+        feed = Feed(data, state, limit, repeats=repeats, in_step=InStep(uneven))
         return Loop(self, self.process, Moments(self.signals), state, feed).run()
 
     def evaluate(
@@ -576,7 +576,7 @@ def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) ->
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     """Give a run its `max_batches`, the given number or that of the run around it; return it."""
     if given is not None:
-        if isinstance(given, bool) or not isinstance(given, int):
+        if type(given) is not int:
             raise TypeError(f"max_batches={given!r}: needs a whole number")
         if given < 1:
             raise ValueError(f"max_batches={given}: needs a number of batches, from 1")
@@ -585,7 +585,7 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
             "many batches; leave it out for a run that counts",
             given,
         )
-    outer = state.control.outer
-    inherited = None if outer is None else outer.control.max_batches
-    state.control.max_batches = inherited if given is None else given
-    return state.control.max_batches
+    elif state.control.outer is not None:
+        given = state.control.outer.control.max_batches
+    state.control.max_batches = given
+    return given

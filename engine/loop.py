@@ -272,11 +272,7 @@ class Loop(Generic[Batch, Output]):
         return True
 
     def _commit(self) -> bool:
-        """Save if asked and if no window is open; return True if the run or epoch has to end.
-
-        First the ranks meet, since a save waits for all of them. Then comes `at_commit`, which may
-        replace the run by a newer one for the save to hold.
-        """
+        """Save if asked and if no window is open; return True if the run or epoch has to end."""
         state, control = self.state, self.state.control
         if state.step_under_way.windows:
             if state.limit_reached is None:
@@ -285,10 +281,10 @@ class Loop(Generic[Batch, Output]):
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
         if self.stops is not None and control.in_epoch:
-            self._meet(self.stops)
+            self._meet(self.stops)  # before a save, which waits for all ranks
         if (meet := control.at_commit) is not None:
             control.at_commit = None
-            meet(state, self._store)
+            meet(state, self._store)  # before a save: it may replace the run by a newer one
         if control.saves:
             if self.feed.is_open:
                 self._store()

@@ -71,26 +71,25 @@ def check_same_on_ranks(
     functions = _functions(signals)
     texts = {event: str(names) for event, names in functions.items()}
     samples = samples if ranks.data_world_size() > 1 else 0
-    numbers = Row(*map(_checksum, (common, own, texts)), min(ranks.members(group)), samples)
-    found = Row(*ranks.decided(numbers, _compare))
-    if not found.common:
+    numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group)), samples]
+    is_common, is_own, has_functions, _, have_same_samples = ranks.decided(numbers, _compare)
+    if not is_common:
         raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
-    if not found.own:
+    if not is_own:
         first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
         raise ValueError(_message(ranks.gathered(_differences(own, first))))
-    if not found.functions:
+    if not has_functions:
         _mark_lonely(signals, ranks.gathered(functions))
-    return bool(found.samples)
+    return bool(have_same_samples)
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """By column, whether the ranks agree; of samples, whether two ranks of a group have the same."""
-    of = Row(*rows.unbind(1))
-    own = of.own[of.group.clamp(0, len(rows) - 1)]  # that of the first rank of each rank's group
-    expected = of._replace(common=of.common[:1], own=own, functions=of.functions[:1])
-    alike = [(each == other).all() for each, other in zip(of, expected, strict=True)]
-    dealt = rows[of.samples != 0, Row._fields.index("group") :]
-    return rows.new_tensor([*alike[:-1], len(dealt.unique(dim=0)) < len(dealt)])
+    """By column, whether the ranks agree; of samples, whether two ranks of a group have one."""
+    common, own, functions, group, samples = rows.unbind(1)
+    first = group.clamp(0, len(rows) - 1)  # inside `ranks.alone()`, there is only one row
+    dealt = [each for each in zip(group.tolist(), samples.tolist(), strict=True) if each[1]]
+    alike = common == common[0], own == own[first], functions == functions[0]
+    return rows.new_tensor([*(each.all() for each in alike), True, len({*dealt}) < len(dealt)])
 
 
 def _functions(signals: Signals) -> dict[str, list[str]]:

@@ -75,17 +75,14 @@ class Feed(Generic[Batch]):
         return has_ended and (self.in_step.cannot_rewind or is_empty)
 
     def agree_on_length(self) -> int | None:
-        """Find the number of batches of this epoch on all ranks; None if one does not know its own.
-
-        Samplers get the number of the epoch first, since the length may depend on it.
-        """
+        """Find the batches of an epoch, the same number on all ranks; None if it is unknown."""
         state, source, position = self.state, self.source, self.position
         self._cut = self.limit
         if self.repeats:
             length = self.limit
         else:
             number, is_inside = 0 if position is None else position.number, self._goes_on()
-            if state.training:
+            if state.training:  # the length may depend on the pass
                 source.tell(number if is_inside else number + 1)
             is_begun = is_inside and self.is_open
             dealing = position.dealing if position and is_begun else None

@@ -80,11 +80,7 @@ class Pass(Generic[Batch]):
 
     @contextmanager
     def _rewound(self) -> Iterator[None]:
-        """Within a `with` block, what the order is drawn from is as when the pass began.
-
-        These are the random generators, the engine's objects that are inside the data, and the
-        data's own settings.
-        """
+        """Within a `with` block, generators, objects and settings are as when the pass began."""
         source, state, position = self.source, self.state, self.position
         objects = {n: each for n, each in self._objects_inside().items() if n in position.parts}
         now = source.capture()

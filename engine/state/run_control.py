@@ -11,7 +11,7 @@ from ..events import EventEnum
 from .generators import Rng
 
 if TYPE_CHECKING:
-    from ..checks import GradientCheck
+    from ..checks import Changes, GradientCheck
     from ..engine import Engine
     from ..moments import Moments
     from ..update import Gradients, Update
@@ -199,8 +199,8 @@ class RunControl:
     """The generator states after COMPLETED; None before."""
     changes: dict[str, Any] = field(default_factory=dict)
     """What the run has changed of what its script made, as of the last save."""
-    noted: Any = None
-    """What compares the two, if something saves the run."""
+    noted: Changes | None = None
+    """Compares what the script has made with what the run makes of it, if something saves it."""
     settings: dict[str, Any] = field(default_factory=dict)
     """By name: the settings of optimizers and schedules in the script that began this run."""
     position: Position | None = None

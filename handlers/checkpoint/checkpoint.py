@@ -188,7 +188,7 @@ class Checkpoint(EvaluatesSaved):
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
         if self._is_first(state):
-            Changes(state)
+            state.control.noted = Changes(state)
         if state.is_new:
             self._begin(state, recorder.depot)
         else:
@@ -205,7 +205,8 @@ class Checkpoint(EvaluatesSaved):
         others = self._others(state)
         if self.resume:
             if self.load(state):
-                state.control.noted.put_back()
+                if (noted := state.control.noted) is not None:
+                    noted.put_back()
             else:
                 for each in others:
                     if not each.start_over:
@@ -219,8 +220,8 @@ class Checkpoint(EvaluatesSaved):
 
     def start(self, state: State[Any, Any]) -> None:
         """Put back what functions of STARTED have set again."""
-        if self._is_first(state):
-            state.control.noted.start()
+        if self._is_first(state) and (noted := state.control.noted) is not None:
+            noted.start()
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
@@ -242,7 +243,8 @@ class Checkpoint(EvaluatesSaved):
         """Save the run by a recorder, of this handler or of one beside it."""
         recorder = self.recorder(state)
         sys.audit("camshaft.Checkpoint.save", self, state)
-        state.control.noted.look()
+        if (noted := state.control.noted) is not None:
+            noted.look()
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.depot.directory / n).exists()]
