@@ -283,9 +283,8 @@ class Engine(Generic[Batch, Output]):
     def bare(self, keep: Callable[[Subscription], bool]) -> Engine[Batch, Output]:
         """An engine with the same process functions that calls only some of the handlers.
 
-        It has the same process functions, objects and names of handlers, so a trial run with it
-        makes the same steps without logs or checkpoints. Handlers attached later to one of the two
-        engines are not attached to the other.
+        With the same objects and names too, a trial run makes the same steps without logs or
+        checkpoints. Handlers attached later to one of the two are not attached to the other.
 
         >>> from camshaft import Events
         >>> engine = Engine(lambda state, batch: batch)
@@ -379,8 +378,7 @@ class Engine(Generic[Batch, Output]):
         state.control.epoch_length = epoch_length
         state.control.outer = outer
         limit = shortest(epoch_length, _limit_batches(state, max_batches))
-        repeats = epoch_length is not None
-        feed = Feed(data, state, limit, repeats=repeats, in_step=InStep(uneven))
+        feed = Feed(data, state, limit, repeats=epoch_length is not None, in_step=InStep(uneven))
         return Loop(self, self.process, Moments(self.signals), state, feed).run()
 
     def evaluate(

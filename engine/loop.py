@@ -178,9 +178,8 @@ class Loop(Generic[Batch, Output]):
             "samples": feed.undealt(),
         }
         try:
-            if check_same_on_ranks(
-                self.engine, self.moments.signals, self.process, self.state, **given
-            ):
+            run = self.engine, self.moments.signals, self.process, self.state
+            if check_same_on_ranks(*run, **given):
                 from .data.dataloader import warn_of_undealt
 
                 warn_of_undealt(feed.source.data)
@@ -282,9 +281,9 @@ class Loop(Generic[Batch, Output]):
         self.postponed = 0
         if self.stops is not None and control.in_epoch:
             self._meet(self.stops)  # before a save, which waits for all ranks
-        if (meet := control.at_commit) is not None:
+        if (at_commit := control.at_commit) is not None:
             control.at_commit = None
-            meet(state, self._store)  # before a save: it may replace the run by a newer one
+            at_commit(state, self._store)  # before a save: it may replace the run by a newer one
         if control.saves:
             if self.feed.is_open:
                 self._store()

@@ -74,7 +74,7 @@ class Changes:
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
-        self._state, self._saves, self._told = state, 0, set[str]()
+        self._state, self._saves, self._warned = state, 0, set[str]()
         self._notes = SettingsNoted()
         self._whole: set[int] = set()
         """Containers that are noted as one value, and parts of the data that the position saves."""
@@ -133,8 +133,8 @@ class Changes:
             "started": {name: each for name, each in self._started.items() if name in values},
             "of_pass": self._of_pass,
         }
-        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told):
-            self._told |= lost.keys()
+        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
+            self._warned |= lost.keys()
             warn(
                 f"the run has changed {said}, which a checkpoint does not hold and a resume does "
                 "not put back, so that a resumed run is another run. Let a function of "

@@ -267,22 +267,15 @@ def shares_norms(state: State[Any, Any]) -> bool:
 
 
 def _tells(handler: object) -> bool:
-    """True if it changes gradients by `Gradients` alone: `shares_norm = True` in its class says so.
-
-    A class derived from that one may do more, and says so again.
-    """
-    return bool(vars(type(handler)).get("shares_norm"))
+    """True if it changes gradients by `Gradients` alone: its class says `shares_norm = True`."""
+    return bool(vars(type(handler)).get("shares_norm"))  # a derived class may do more
 
 
 def norm_read_by_all(state: State[Any, Any]) -> float | None:
     """The kind of norm that handlers of all ranks read in this run and may share; else None."""
     engine = state.engine
-    kinds = (
-        getattr(each, "norm_type", None)
-        for name, each in engine.handlers.items()
-        if name not in engine.local and _tells(each)
-    )
-    kind = next(filter(None, kinds), None)
+    shared = (e for name, e in engine.handlers.items() if name not in engine.local and _tells(e))
+    kind = next(filter(None, (getattr(each, "norm_type", None) for each in shared)), None)
     return kind if kind is not None and shares_norms(state) else None
 
 
