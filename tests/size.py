@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 36_419, 51_869, 30_266, 78_277
+CORE, LINES, CODE, TESTS = 36_419, 51_869, 30_266, 78_278
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

@@ -153,7 +153,7 @@ class Feed(Generic[Batch]):
         return batches
 
     def complete_epoch(self, all_read: bool) -> bool:
-        """Complete what this epoch has read; True if it has its most batches, or those of a pass.
+        """End the epoch; True if it has all its batches, the most that it may have or a pass's.
 
         If a handler ends the run for good at the last batch, this asks the data for one more batch,
         because a sampler with its own generator draws from it once more at its end.
