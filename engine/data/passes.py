@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -79,7 +79,7 @@ class Pass(Generic[Batch]):
         return self
 
     @contextmanager
-    def _rewound(self) -> Iterator[None]:
+    def _rewound(self) -> Generator[None, None, None]:
         """Within a `with` block, generators, objects and settings are as when the pass began."""
         source, state, position = self.source, self.state, self.position
         objects = {n: each for n, each in self._objects_inside().items() if n in position.parts}

@@ -134,7 +134,7 @@ def test_a_batch_that_only_keeps_ranks_in_step_counts_for_nothing_behind_a_valid
     def data():  # the second of two ranks has no sample of the last batch
         return DataLoader(SAMPLES, sampler=DistributedSampler(range(5), 2, rank=1, shuffle=False))
 
-    make = validated(lambda: Totals(), when=Events.ITERATION_COMPLETED(every=3))
+    make = validated(Totals, when=Events.ITERATION_COMPLETED(every=3))
     assert check(tmp_path, make, [1, 5], data, max_epochs=2) == [3, 6]
     assert '"total/samples": 4.0' in (tmp_path / "parts/rows").read_text()
 
