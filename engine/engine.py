@@ -171,6 +171,7 @@ class Engine(Generic[Batch, Output]):
             check_arity(function, 1, repr(trigger), "the state")
             if (earlier := self._attached_earlier(function, trigger, stage)) is not None:
                 self._attached.know(function, f"{earlier.name}()")
+                # It keeps its place in the order, and the name of its memory.
                 earlier.function, earlier.trigger, earlier.stage = function, trigger, stage
                 for event in trigger.events:
                     self.signals[event].changed()
@@ -194,7 +195,8 @@ class Engine(Generic[Batch, Output]):
         is_new = is_of_a_cell(function)
         if self._attached.function_name(function) is None and not is_new:
             return None  # without a search through all subscriptions
-        for each in self.signals[next(iter(trigger.events))].subscriptions:
+        any_event = next(iter(trigger.events))  # an equal trigger has all of them
+        for each in self.signals[any_event].subscriptions:
             is_alike = each.trigger == trigger and each.stage is stage
             if is_alike and is_same(each.function, function):
                 warn(
@@ -263,9 +265,8 @@ class Engine(Generic[Batch, Output]):
     def bare(self, keep: Callable[[Subscription], bool]) -> Engine[Batch, Output]:
         """An engine with the same process functions that calls only some of the handlers.
 
-        It has the same process functions, objects and names of handlers, so a trial run with it
-        makes the same steps without logs or checkpoints. Handlers attached later to one of the two
-        engines are not attached to the other.
+        With the same objects and names too, a trial run makes the same steps without logs or
+        checkpoints. Handlers attached later to one of the two are not attached to the other.
 
         >>> from camshaft import Events
         >>> engine = Engine(lambda state, batch: batch)
@@ -357,9 +358,9 @@ class Engine(Generic[Batch, Output]):
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
         state.control.epoch_length = epoch_length
+        state.control.outer = outer
         limit = shortest(epoch_length, _limit_batches(state, max_batches))
-        repeats, in_step = epoch_length is not None, InStep(uneven)
-        feed = Feed(data, state, limit, repeats=repeats, in_step=in_step)
+        feed = Feed(data, state, limit, repeats=epoch_length is not None, in_step=InStep(uneven))
         return Loop(self, self.process, Moments(self.signals), state, feed).run()
 
     def evaluate(
@@ -394,9 +395,10 @@ class Engine(Generic[Batch, Output]):
         """
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         refuse_samples(data)
+        state.control.outer = outer = under_way.get()
         limit = shortest(epoch_length, _limit_batches(state, None))
         engine = self.evaluation
-        if under_way.get() is None:
+        if outer is None:
             modules.warn_of_unloaded(self, checkpoint)
         saved = nullcontext() if checkpoint is None else modules.holding_saved(self, checkpoint)
         lent = self.using(weights) if weights else nullcontext()
@@ -564,9 +566,9 @@ def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) ->
 
 
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
-    """Give a run its `max_batches`: the given number, or the limit of the run around it."""
+    """Give a run its `max_batches`, the given number or that of the run around it; return it."""
     if given is not None:
-        if isinstance(given, bool) or not isinstance(given, int):
+        if type(given) is not int:
             raise TypeError(f"max_batches={given!r}: needs a whole number")
         if given < 1:
             raise ValueError(f"max_batches={given}: needs a number of batches, from 1")
@@ -575,7 +577,7 @@ def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
             "many batches; leave it out for a run that counts",
             given,
         )
-    outer = state.control.outer = under_way.get()
-    inherited = None if outer is None else outer.control.max_batches
-    state.control.max_batches = inherited if given is None else given
-    return state.control.max_batches
+    elif state.control.outer is not None:
+        given = state.control.outer.control.max_batches
+    state.control.max_batches = given
+    return given

@@ -84,11 +84,16 @@ class Loop(Generic[Batch, Output]):
                 self.stops = ranks.Stops(lambda: state.iteration + feed.in_step.waits)
             state.control.data = feed.data
             # Before LOADING: schedules are made with this length before their state is loaded.
-            state.epoch_length = feed.length()
+            state.epoch_length = feed.agree_on_length()
             modules.begin_training(state, is_loaded=False)
             moments.announce(Events.LOADING, state)
             modules.begin_training(state, is_loaded=True)
-            if self._is_done():
+            if is_over := state.end is not None and not state.control.unfinished:
+                self._warn_that_it_is_over()
+            else:
+                state.control.completed = None  # the limits were raised
+            if is_over and self._has_completed():
+                self._stop_at_limit()
                 self._find_generators()
                 feed.restore(is_over=True)
                 feed.close()
@@ -106,9 +111,8 @@ class Loop(Generic[Batch, Output]):
                 ranks.note_failure(error)  # before FAILED: the other ranks may be waiting for this
             late += moments.conclude(Events.FAILED, state)
             late += self._close()
-            for number in range(len(late)):
-                error.add_note(f"then a handler raised {late[number]!r}")
-            late.clear()  # their tracebacks refer to this error and would keep its frames in memory
+            while late:  # popped: their tracebacks refer to this error, whose frames would stay
+                error.add_note(f"then a handler raised {late.pop(0)!r}")
             raise
         if late := self._close():
             late.sort(key=lambda each: isinstance(each, SystemExit))  # it must not hide a failure
@@ -121,22 +125,25 @@ class Loop(Generic[Batch, Output]):
         try:
             self.moments.announce(Events.STARTED, state)
             if not state.control.has_left:
-                state.control.left.pop(OF_START, None)
-            # Those with a `state_dict` are saved with the run. After STARTED, at which some of them
-            # reset themselves, they load their saved states.
+                state.control.unfinished.pop(OF_START, None)
+            # Those with a `state_dict` are memories of their own. After STARTED, at which some of
+            # them reset themselves, they load their saved states.
             for each in [*self.engine.handlers.values()] if state.training else []:
                 if has_state(each):
-                    state.recall(each, lambda own=each: own)  # type: ignore[misc]
+                    state.recall(each, lambda: each)  # noqa: B023  # it is called at once
             attach_checks(state, self.moments, self.process)
             self._find_generators()
             feed.restore()  # after STARTED, whose handlers may draw random numbers
-            if state.control.in_epoch:  # the epoch may need only its completion
-                if state.step == state.max_steps:
+            if state.control.in_epoch:
+                if state.step == state.max_steps:  # the feed knows of max_iterations alone
                     state.stop("max_steps", resumable=True)
-                state.control.has_requests |= state.stop_reason is not None  # no batch
+                # The epoch of a run that has ended gets no batch, and may need its completion.
+                state.control.has_requests |= state.stop_reason is not None
                 self._run_epoch()
-            while not self._is_over():
+            self._stop_at_limit()
+            while state.stop_reason is None:
                 self._run_epoch()
+                self._stop_at_limit()
         except BaseException:
             with suppress(Exception):  # the generator state of a failed device cannot be read
                 self._store()
@@ -171,9 +178,8 @@ class Loop(Generic[Batch, Output]):
             "samples": feed.undealt(),
         }
         try:
-            if check_same_on_ranks(
-                self.engine, self.moments.signals, self.process, self.state, **given
-            ):
+            run = self.engine, self.moments.signals, self.process, self.state
+            if check_same_on_ranks(*run, **given):
                 from .data.dataloader import warn_of_undealt
 
                 warn_of_undealt(feed.source.data)
@@ -183,11 +189,11 @@ class Loop(Generic[Batch, Output]):
 
     def _run_epoch(self) -> None:
         state, control, feed = self.state, self.state.control, self.feed
-        state.epoch_length = feed.length()
+        state.epoch_length = feed.agree_on_length()
         if not (control.in_epoch or self._begin_epoch()):
             self._commit()
             return
-        is_whole = feed.end_epoch(self._iterate(feed.epoch()))
+        is_whole = feed.complete_epoch(self._iterate(feed.epoch()))
         if feed.is_used_up and not state.iteration_in_epoch:  # the epoch has not begun
             state.epoch -= 1
             control.in_epoch = control.epoch_stopped = False
@@ -243,8 +249,9 @@ class Loop(Generic[Batch, Output]):
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
-        if OF_ITERATION in control.left:
+        if OF_ITERATION in control.unfinished:
             completed.fire(state, state.iteration)
+        state.share = 1.0  # not before: handlers of the iteration that was left read its share
         if control.has_requests and self._commit():
             return False
         for batch in batches:
@@ -273,10 +280,10 @@ class Loop(Generic[Batch, Output]):
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
         if self.stops is not None and control.in_epoch:
-            self._meet(self.stops)
-        if (meet := control.at_commit) is not None:
+            self._meet(self.stops)  # before a save, which waits for all ranks
+        if (at_commit := control.at_commit) is not None:
             control.at_commit = None
-            meet(state, self._store)
+            at_commit(state, self._store)  # before a save: it may replace the run by a newer one
         if control.saves:
             if self.feed.is_open:
                 self._store()
@@ -318,19 +325,13 @@ class Loop(Generic[Batch, Output]):
                 "smaller"
             )
 
-    def _is_over(self) -> bool:
-        """True if the run has to end; the reason is a limit, if nothing else has ended it."""
-        state = self.state
-        if state.stop_reason is None and (limit := state.limit_reached) is not None:
-            state.stop(limit, resumable=True)
-        return state.stop_reason is not None
+    def _stop_at_limit(self) -> None:
+        """End the run if it has reached a limit and nothing else has ended it."""
+        if self.state.stop_reason is None and (limit := self.state.limit_reached) is not None:
+            self.state.stop(limit, resumable=True)
 
-    def _is_done(self) -> bool:
-        """True if nothing is left to do; a killed run may still need its COMPLETED."""
-        state, control = self.state, self.state.control
-        if control.left or state.end is None:
-            control.completed = None  # the limits were raised
-            return False
+    def _warn_that_it_is_over(self) -> None:
+        state = self.state
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),
@@ -338,11 +339,14 @@ class Loop(Generic[Batch, Output]):
             if state.end is End.LIMIT
             else "to train, start one in another directory",
         )
+
+    def _has_completed(self) -> bool:
+        """True if a run that is over was COMPLETED; one that was killed may still need it."""
+        state, control = self.state, self.state.control
         # A limit may be lower than it was. The epoch under way counts: it began beyond the limit.
         counts = ((state.iteration, state.max_iterations), (state.epoch, state.max_epochs))
         is_beyond = any(limit is not None and count > limit for count, limit in counts)
-        has_completed = control.position is None or control.completed is not None
-        return (has_completed or is_beyond) and self._is_over()
+        return control.position is None or control.completed is not None or is_beyond
 
     def _close(self) -> list[BaseException]:
         """Fire CLOSED, and drop everything that only a running run needs."""

@@ -35,7 +35,7 @@ def seed_everything(seed: int, *, per_rank: bool = False) -> None:
     >>> torch.equal(torch.rand(3), first)
     True
     """
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if type(seed) is not int:
         raise TypeError(f"seed_everything({seed!r}): needs a whole number")
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed_everything({seed}): needs a number from 0 to 2**64 - 1")

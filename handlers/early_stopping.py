@@ -49,7 +49,7 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", mode_of("EarlyStopping", self.metric, self.mode))
-        if not isinstance(self.patience, int):
+        if type(self.patience) is not int:
             raise TypeError(f"EarlyStopping(patience={self.patience!r}): needs a whole number")
         if self.patience < 1:
             raise ValueError(

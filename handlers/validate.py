@@ -86,7 +86,7 @@ class Validate:
         )
         metrics = state.metrics
         # One that a stop had left is made again, and what it measured then is no other row.
-        is_again = repr(ValidationEvents.VALIDATED) in state.control.left
+        is_again = repr(ValidationEvents.VALIDATED) in state.control.unfinished
         metrics.before = {} if is_again else metrics.entries(0)
         metrics.update({f"{self.name}/{name}": each for name, each in result.metrics.items()})
         state.fire(ValidationEvents.VALIDATED)

@@ -62,7 +62,7 @@ OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_se
 OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
 HOLDERS = (FunctionType, dict, type, SimpleNamespace, Namespace)
 COMPUTES = (FunctionType, MethodType, partial)
-Roots = Iterator[tuple[str, Any]]
+Roots = list[tuple[str, Any]]
 
 
 class Changes:
@@ -74,7 +74,7 @@ class Changes:
     """
 
     def __init__(self, state: State[Any, Any]) -> None:
-        self._state, self._saves, self._told = state, 0, set[str]()
+        self._state, self._saves, self._warned = state, 0, set[str]()
         self._notes = SettingsNoted()
         self._whole: set[int] = set()
         """Containers that are noted as one value, and parts of the data that the position saves."""
@@ -92,7 +92,7 @@ class Changes:
         ):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
-        earlier: Changes | None = state.control.noted
+        earlier = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
         self._of_pass: dict[str, Any] = {}
@@ -103,7 +103,6 @@ class Changes:
         """What was put back, until STARTED."""
         self._started: dict[str, Any] = {}
         """The changed values as the run's first STARTED left them."""
-        state.control.noted = self
 
     def names(self) -> set[str]:
         """The names of all changed values."""
@@ -134,8 +133,8 @@ class Changes:
             "started": {name: each for name, each in self._started.items() if name in values},
             "of_pass": self._of_pass,
         }
-        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._told):
-            self._told |= lost.keys()
+        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
+            self._warned |= lost.keys()
             warn(
                 f"the run has changed {said}, which a checkpoint does not hold and a resume does "
                 "not put back, so that a resumed run is another run. Let a function of "
@@ -200,7 +199,7 @@ class Changes:
             for name, place in places.items():
                 assign(place, now[name])
 
-    def _roots(self) -> Roots:
+    def _roots(self) -> Iterator[tuple[str, Any]]:
         """Note the engine's modules and optimizers; give the roots of the search for all others."""
         engine, data = self._state.engine, self._state.control.data
         for name, each in engine.objects.items():
@@ -260,7 +259,7 @@ class Changes:
                 for path, each in value.named_modules():
                     self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)
         elif modules.is_module(value):  # such as a loss
-            list(self._note_model(name, value))
+            self._note_model(name, value)
         elif trains(type(value)):
             self._note_optimizer(name, value)
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
@@ -269,12 +268,13 @@ class Changes:
     def _note_model(self, name: str, outer: Any) -> Roots:
         """Note each module in a model; give the objects of the script that these hold."""
         paths = {path: each for path, each in outer.named_modules() if not modules.inside(each)}
-        plain = modules.plain_names(outer, paths)
+        plain, found = modules.plain_names(outer, paths), Roots()
         for path, each in paths.items():
             if id(each) not in self._settings:
                 place = f"{name}.{plain[path]}".strip(".")
                 self._settings[id(each)] = f"{place}.training"
-                yield from self._note_module(place, each)
+                found += self._note_module(place, each)
+        return found
 
     def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
         """Note the attributes of a thing; of a class of torch, only those with public names."""
@@ -298,9 +298,10 @@ class Changes:
         is_saved = id(module) in self._known
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
             notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
-        if is_by_user(type(module)):
-            self._functions.append(module.forward)
-            yield from ((f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES)
+        if not is_by_user(type(module)):
+            return []
+        self._functions.append(module.forward)
+        return [(f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES]
 
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
         if type(optimizer).__module__.partition(".")[0] != "torch":
@@ -370,7 +371,7 @@ def is_noted(owner: Any) -> bool:
 _is_kind_by_user = once_a_type(is_by_user)
 
 
-def _parts_of(data: object) -> Roots:
+def _parts_of(data: object) -> Iterator[tuple[str, Any]]:
     """The parts of loaders and data sets, by the names that torch's own classes have for them."""
     left, seen = [(DATA, data)], set[int]()
     for name, thing in left:

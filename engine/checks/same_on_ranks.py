@@ -84,16 +84,12 @@ def check_same_on_ranks(
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """Whether the first and third number agree on all ranks, and the second in each group.
-
-    The last one: whether two ranks of a group have the same number, other than 0.
-    """
-    expected = rows[0].repeat(len(rows), 1)
-    expected[:, 1] = rows[rows[:, 3].clamp(0, len(rows) - 1), 1]
-    found = (rows == expected).all(0).to(rows.dtype)
-    samples = rows[rows[:, 4] != 0][:, 3:]
-    found[4] = len(samples.unique(dim=0)) < len(samples)
-    return found
+    """By column, whether the ranks agree; of samples, whether two ranks of a group have one."""
+    common, own, functions, group, samples = rows.unbind(1)
+    first = group.clamp(0, len(rows) - 1)  # inside `ranks.alone()`, there is only one row
+    dealt = [each for each in zip(group.tolist(), samples.tolist(), strict=True) if each[1]]
+    alike = common == common[0], own == own[first], functions == functions[0]
+    return rows.new_tensor([*(each.all() for each in alike), True, len({*dealt}) < len(dealt)])
 
 
 def _functions(signals: Signals) -> dict[str, list[str]]:
@@ -217,7 +213,8 @@ def _settings_of(thing: Any) -> Iterator[tuple[str, Any]]:
         if each.name.startswith("_") or not each.repr or not hasattr(thing, each.name):
             continue
         kind, value = str(each.type), getattr(thing, each.name)
-        is_place = "Path" in kind and not isinstance(value, bool | None)  # hosts have their own
+        # By the annotation: nothing else tells a place, of which hosts have their own, from a name.
+        is_place = "Path" in kind and not isinstance(value, bool | None)
         if not is_place and "Iterable" not in kind:
             yield each.name, value
 

@@ -31,9 +31,9 @@ class Feed(Generic[Batch]):
     An epoch is one pass over the data. With `repeats`, it is `limit` batches from an endless series
     of passes; of an iterator, epochs share the only pass.
 
-    At the start of a run, the loop calls `restore`; in each epoch, `length` first, then `epoch` for
-    the batches, and then `end_epoch`; at a save, `store`. A subclass with other epochs overrides
-    them, and reads by `begin_pass` and `reopen_pass`, which keep the position.
+    At the start of a run, the loop calls `restore`; in each epoch, `agree_on_length` first, then
+    `epoch` for the batches, and then `complete_epoch`; at a save, `store`. A subclass with other
+    epochs overrides them, and reads by `begin_pass` and `reopen_pass`, which keep the position.
     """
 
     data: Iterable[Batch]
@@ -74,8 +74,8 @@ class Feed(Generic[Batch]):
         has_ended = position is not None and position.is_complete
         return has_ended and (self.in_step.cannot_rewind or is_empty)
 
-    def length(self) -> int | None:
-        """The number of batches of an epoch, or None if it is unknown; the same on all ranks."""
+    def agree_on_length(self) -> int | None:
+        """Find the batches of an epoch, the same number on all ranks; None if it is unknown."""
         state, source, position = self.state, self.source, self.position
         self._cut = self.limit
         if self.repeats:
@@ -115,7 +115,7 @@ class Feed(Generic[Batch]):
         from after COMPLETED: a script that finds its run finished ends like one that has trained.
         """
         state, position, source = self.state, self.position, self.source
-        self.is_open, state.share = True, 1.0
+        self.is_open = True
         rng = state.control.completed
         if not is_over:
             rng = None if position is None else position.rng_when_left
@@ -152,8 +152,8 @@ class Feed(Generic[Batch]):
             batches = islice(batches, max(0, state.max_iterations - state.iteration))
         return batches
 
-    def end_epoch(self, all_read: bool) -> bool:
-        """True if this epoch has all its batches: of a pass, or the most that it may have.
+    def complete_epoch(self, all_read: bool) -> bool:
+        """End the epoch; True if it has all its batches, the most that it may have or a pass's.
 
         If a handler ends the run for good at the last batch, this asks the data for one more batch,
         because a sampler with its own generator draws from it once more at its end.

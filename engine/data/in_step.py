@@ -60,9 +60,7 @@ class InStep:
         own = length or 0
         numbers = [own, -own, not is_known, self.reads_once, self.cannot_rewind]
         most, minus_least, asks, once, fixed = ranks.most(numbers)
-        self.reads_once = bool(once)
-        self.cannot_rewind = bool(fixed)
-        self._asks = bool(asks)
+        self._asks, self.reads_once, self.cannot_rewind = map(bool, (asks, once, fixed))
         if self._asks:
             return None
         if most != -minus_least:
@@ -135,8 +133,7 @@ class InStep:
 class ForwardAlong(InStep):
     """Lets a rank without further batches take part in the forward passes of the other ranks.
 
-    The rank repeats its last batch, and drops the results. If every rank knows its number of
-    batches, the ranks compare these numbers once; else they ask one another before each batch.
+    The rank repeats its last batch, and drops the results.
     """
 
     def __init__(self, forward: Callable[[Any], object]) -> None:

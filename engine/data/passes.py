@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self
@@ -57,9 +57,6 @@ class Pass(Generic[Batch]):
     def reopen(self) -> Self:
         """Go on with the pass of the position, whose order is drawn once more; return it.
 
-        For this, the random generators, the objects of the engine that are inside the data, and
-        the data's own settings are for a while as they were when the pass began.
-
         Raises:
             ValueError: The data, or the ranks, are others than a pass can go on with.
         """
@@ -73,29 +70,35 @@ class Pass(Generic[Batch]):
             self.batches = rest_of(source.data)
             return self
         consumed = state.iteration - position.began
-        if state.training:
-            source.tell(position.number)
-        with as_the_pass_began(state):
+        with self._rewound():
             go_on(position, source, consumed, state.epoch)
-        now = source.capture()
-        source.restore(position.rng)
-        objects = {n: each for n, each in self._objects_inside().items() if n in position.parts}
-        left = {name: deepcopy(each.state_dict()) for name, each in objects.items()}
-        for name, each in objects.items():
-            each.load_state_dict(deepcopy(position.parts[name]))
-            source.epoch_told = None
-        if state.training:
-            source.tell(position.number)
-        if position.iterator is not None:  # another iterator, of which no checksum is known
-            position.mark = None
-        with as_the_pass_began(state):
+            if position.iterator is not None:  # another iterator, of which no checksum is known
+                position.mark = None
             self._open(consumed)
         self.is_continued = True
-        for name, each in objects.items():  # else drawing has brought it to where it was
-            if not same_states(each.state_dict(), left[name]):
-                each.load_state_dict(left[name])
-        source.restore(now)
         return self
+
+    @contextmanager
+    def _rewound(self) -> Generator[None, None, None]:
+        """Within a `with` block, generators, objects and settings are as when the pass began."""
+        source, state, position = self.source, self.state, self.position
+        objects = {n: each for n, each in self._objects_inside().items() if n in position.parts}
+        now = source.capture()
+        left = {name: deepcopy(each.state_dict()) for name, each in objects.items()}
+        source.restore(position.rng)
+        for name, each in objects.items():
+            each.load_state_dict(deepcopy(position.parts[name]))
+            source.epoch_told = None  # this may have put the epoch of another pass back
+        if state.training:
+            source.tell(position.number)
+        try:
+            with as_the_pass_began(state):
+                yield
+        finally:
+            for name, each in objects.items():  # else drawing has brought it to where it was
+                if not same_states(each.state_dict(), left[name]):
+                    each.load_state_dict(left[name])
+            source.restore(now)
 
     def complete(self) -> None:
         """Note that no batch of this pass follows; warn if it went on with another length."""

@@ -38,9 +38,7 @@ class Attached(Generic[Handler]):
 
     def copy(self) -> Self:
         """The same; what is attached later to one of the two is not attached to the other."""
-        twin = copy(self)
-        vars(twin).update({name: copy(each) for name, each in vars(self).items()})
-        return twin
+        return type(self)(*map(copy, vars(self).values()))
 
     def hold(self, handler: Handler, local: bool = False) -> None:
         """Name a handler after its class and its metric, name or object."""

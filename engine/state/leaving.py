@@ -70,8 +70,8 @@ def can_leave(state: State[Any, Any]) -> bool:
 
 
 def dump_left(state: State[Any, Any]) -> dict[str, Any]:
-    """The moments that were left, and what handlers see of an iteration besides metrics."""
-    moments = state.control.left
+    """The unfinished moments, and what handlers see of an iteration besides metrics."""
+    moments = state.control.unfinished
     seen = _seen(state) if OF_ITERATION in moments else []
     seen = with_tensors(seen, lambda tensor: tensor.detach())
     return {"left": {"moments": {**moments}, "seen": seen, "devices": devices_of(seen)}}
@@ -79,7 +79,7 @@ def dump_left(state: State[Any, Any]) -> dict[str, Any]:
 
 def load_left(state: State[Any, Any], saved: Mapping[str, Any], objects: Any) -> None:
     """Put back what `dump_left` returned."""
-    state.control.left.update(saved["moments"])
+    state.control.unfinished.update(saved["moments"])
     if OF_ITERATION in saved["moments"]:
         seen = on_devices(saved["seen"], saved["devices"], objects)
         state.batch, output, is_known, state.share, is_skipped = seen

@@ -11,7 +11,7 @@ from ..events import EventEnum
 from .generators import Rng
 
 if TYPE_CHECKING:
-    from ..checks import GradientCheck
+    from ..checks import Changes, GradientCheck
     from ..engine import Engine
     from ..moments import Moments
     from ..update import Gradients, Update
@@ -26,6 +26,7 @@ SAVED_AS = {
     "is_complete": "used_up",
 }
 """The names in checkpoints of the fields that are called otherwise here."""
+# Who loads a checkpoint of other ranks gathers their `data_state` in it as "told_by_ranks".
 UNSAVED = ("data_states", "is_loaded", "iterator", "is_once")
 
 
@@ -180,12 +181,12 @@ class RunControl:
     epoch_stopped: bool = False
     """True once `stop_epoch` was called in this epoch."""
     end: End | None = None
-    """How the run was asked to end; for limits see `State.end`."""
+    """How the run was asked to end: also at a limit PAUSED, where `State.end` is LIMIT."""
     leaves: bool = False
     """True once evaluations are left to the resumed run, since this one has to stop soon."""
-    left: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
     """By event of a moment that was left in its middle: the handler that a resumed run calls first;
-    events that this handler fires have entries of their own."""
+    events that this handler fires have entries of their own. In checkpoints it is `left`."""
     has_requests: bool = False
     """True if a save or a stop waits for the next commit point."""
     saves: list[tuple[str, object | None]] = field(default_factory=list)
@@ -198,8 +199,8 @@ class RunControl:
     """The generator states after COMPLETED; None before."""
     changes: dict[str, Any] = field(default_factory=dict)
     """What the run has changed of what its script made, as of the last save."""
-    noted: Any = None
-    """What compares the two, if something saves the run."""
+    noted: Changes | None = None
+    """Compares what the script has made with what the run makes of it, if something saves it."""
     settings: dict[str, Any] = field(default_factory=dict)
     """By name: the settings of optimizers and schedules in the script that began this run."""
     position: Position | None = None
@@ -229,7 +230,7 @@ class RunControl:
     @property
     def has_left(self) -> bool:
         """True if this run has left a moment, and ends here."""
-        return self.leaves and bool(self.left)
+        return self.leaves and bool(self.unfinished)
 
     def state_dict(self) -> dict[str, Any]:
         """The part that a checkpoint holds, as plain values."""

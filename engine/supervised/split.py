@@ -29,7 +29,7 @@ def check_split(most: object, update: Update | None) -> None:
     Raises:
         ValueError: It is one of these.
     """
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+    if type(most) is not int or most < 1:
         raise ValueError(
             f"split={most!r}: needs a number of samples, from 1; find_batch_size finds how many fit"
         )

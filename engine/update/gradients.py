@@ -242,8 +242,8 @@ def _named(state: State[Any, Any], name: str, kind: str) -> Optimizer:
 def shares_norms(state: State[Any, Any]) -> bool:
     """True if, on all ranks, only handlers that tell of their changes see gradients before a step.
 
-    These are the classes with a `shares_norm` of their own. The ranks ask one another once a run,
-    since a rank cannot know when functions or handlers of other ranks come or go.
+    The ranks ask one another once a run, since a rank cannot know when functions or handlers of
+    other ranks come or go.
 
     Raises:
         RuntimeError: A function or handler that does not tell has come since.
@@ -251,7 +251,8 @@ def shares_norms(state: State[Any, Any]) -> bool:
     step = state.step_under_way
     seen = [each for event in SEEN for each in state.engine.signal(event).receivers.values()]
     if step.seen_by != seen:
-        silent = [each for each in seen if not _tells(state, each)]
+        handlers = state.engine.handlers
+        silent = [e for e in seen if not _tells(handlers.get(getattr(e, "handler", "")))]
         if step.seen_by is None or ranks.world_size() == 1:
             step.shares_norms = not ranks.any_rank(bool(silent))
         elif silent and step.shares_norms:
@@ -265,20 +266,16 @@ def shares_norms(state: State[Any, Any]) -> bool:
     return step.shares_norms
 
 
-def _tells(state: State[Any, Any], receiver: Any) -> bool:
-    handler = state.engine.handlers.get(getattr(receiver, "handler", ""))
-    return "shares_norm" in vars(type(handler))
+def _tells(handler: object) -> bool:
+    """True if it changes gradients by `Gradients` alone: its class says `shares_norm = True`."""
+    return bool(vars(type(handler)).get("shares_norm"))  # a derived class may do more
 
 
 def norm_read_by_all(state: State[Any, Any]) -> float | None:
     """The kind of norm that handlers of all ranks read in this run and may share; else None."""
     engine = state.engine
-    kinds = (
-        getattr(each, "norm_type", None)
-        for name, each in engine.handlers.items()
-        if name not in engine.local and "shares_norm" in vars(type(each))
-    )
-    kind = next(filter(None, kinds), None)
+    shared = (e for name, e in engine.handlers.items() if name not in engine.local and _tells(e))
+    kind = next(filter(None, (getattr(each, "norm_type", None) for each in shared)), None)
     return kind if kind is not None and shares_norms(state) else None
 
 

@@ -98,7 +98,7 @@ class Update:
                 same parameter, or two arguments do not go together.
         """
         optimizer = one_of(optimizer)
-        if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        if type(accumulate) is not int or accumulate < 1:
             raise ValueError(f"accumulate={accumulate!r}: needs a number of micro-batches, from 1")
         self.optimizer = optimizer
         self.model = model

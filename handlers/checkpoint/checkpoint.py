@@ -190,7 +190,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
         if self._all(state)[0] is self:
-            Changes(state)
+            state.control.noted = Changes(state)
         if state.is_new:
             self._begin(state, recorder.depot)
         else:
@@ -203,7 +203,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         others = [each for each in self._all(state) if each is not self]
         if self.resume:
             if self.load(state, depot):
-                state.control.noted.put_back()
+                if (noted := state.control.noted) is not None:
+                    noted.put_back()
             else:
                 for each in others:
                     if not each.start_over:
@@ -217,8 +218,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def start(self, state: State[Any, Any]) -> None:
         """Put back what functions of STARTED have set again."""
-        if self._all(state)[0] is self:
-            state.control.noted.start()
+        if self._all(state)[0] is self and (noted := state.control.noted) is not None:
+            noted.start()
 
     def save(self, state: State[Any, Any]) -> None:
         """Copy the run if a save was asked for; the copy is written in the background.
@@ -236,7 +237,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         """Save the run by a recorder, of this handler or of one beside it."""
         recorder = self.recorder(state)
         sys.audit("camshaft.Checkpoint.save", self, state)
-        state.control.noted.look()
+        if (noted := state.control.noted) is not None:
+            noted.look()
         memory = state.recall(self, CheckpointMemory)
         if ranks.rank() == 0:
             memory.broken = [n for n in memory.broken if (recorder.depot.directory / n).exists()]

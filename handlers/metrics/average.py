@@ -70,7 +70,7 @@ class Average:
         check_metric("Average", self.metric)
         if self.over is not None and self.decay is not None:
             raise ValueError("Average(over=..., decay=...): give one of them, or use two averages")
-        if self.over is not None and (not isinstance(self.over, int) or self.over < 1):
+        if self.over is not None and (type(self.over) is not int or self.over < 1):
             raise ValueError(f"Average(over={self.over!r}): needs a number of values, from 1")
         if self.decay is not None and not 0 < self.decay < 1:
             raise ValueError(f"Average(decay={self.decay!r}): needs a number between 0 and 1")

@@ -52,12 +52,12 @@ class IgniteFeed(Feed[Any]):
         self.was_left: bool = False
         """True if a handler ended the run before the process function was called."""
 
-    def length(self) -> int | None:
+    def agree_on_length(self) -> int | None:
         """The number of batches of an epoch, as ignite's state has it."""
         length: int | None = self.run.engine.state.epoch_length
         return length
 
-    def end_epoch(self, all_read: bool) -> bool:
+    def complete_epoch(self, all_read: bool) -> bool:
         """True if the epoch is complete: as in ignite, also one without batches."""
         state = self.state
         has_ended = all_read and not self.was_left and state.iteration != state.max_iterations

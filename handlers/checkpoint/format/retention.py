@@ -193,7 +193,7 @@ def every(count: int, clock: Clock = "iterations") -> Keep:
 
 
 def _at_least_one(name: str, count: object) -> int:
-    if not isinstance(count, int) or isinstance(count, bool):
+    if type(count) is not int:
         raise TypeError(f"{name}({count!r}): needs a whole number")
     if count < 1:
         raise ValueError(f"{name}({count}): needs a number from 1")

@@ -76,7 +76,7 @@ class Replicas:
 
     def __post_init__(self) -> None:
         lighthouses()
-        if isinstance(self.shards, bool) or not isinstance(self.shards, int) or self.shards < 1:
+        if type(self.shards) is not int or self.shards < 1:
             raise ValueError(f"Replicas(shards={self.shards!r}): needs a number of pieces, from 1")
         if not self.timeout > 0:
             raise ValueError(f"Replicas(timeout={self.timeout!r}): needs seconds greater than 0")

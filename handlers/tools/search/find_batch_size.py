@@ -130,7 +130,7 @@ def _free_memory(trial: Engine[Any, Any]) -> None:
 def _in_units(unit: int, **sizes: int | None) -> tuple[int, int | None]:
     """The size to begin with and the largest one, in multiples of the unit."""
     for name, size in {"multiple_of": unit, **sizes}.items():
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+        if size is not None and (type(size) is not int or size < 1):
             raise ValueError(f"find_batch_size({name}={size!r}): needs a number of samples, from 1")
     start, most = sizes["start"], sizes["most"]
     if most is not None and most < unit:

@@ -87,7 +87,7 @@ def _plan(start: float, end: float, steps: int) -> list[float]:
     >>> _plan(0.01, 1.0, 3)
     [0.01, 0.1, 1.0]
     """
-    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 2:
+    if type(steps) is not int or steps < 2:
         raise ValueError(f"find_lr(steps={steps!r}): needs a number of steps, from 2")
     if not 0 < start < end < math.inf:
         raise ValueError(

@@ -1,11 +1,13 @@
 """A memory is put back equal, of equal types and in place; what cannot be is refused when saved."""
 
+import ast
 import math
 import re
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from dataclasses import dataclass, field, fields, is_dataclass
 from enum import IntEnum
 from itertools import cycle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -511,3 +513,34 @@ def test_a_memory_is_the_same_after_a_real_save(tmp_path):
     held = {"there": 1}
     assert run(lambda: held, lambda memory: None, max_epochs=2) is held
     assert same(held, content)
+
+
+UNSAVED = {  # settings that the handler gives again, and what the next use finds or makes
+    "Firing": {"_count", "look_at"},
+    "Means": {"decay", "skip_nan"},
+    "LastValues": {"skip_nan"},
+    "RunningMetrics": {"device", "functions", "takes_one"},
+    "Energy": {"_closed", "_folder", "_last", "_lock", "_sources", "_zones"},
+}
+
+
+def attributes(tree, use):
+    """The attributes of `self` that are read or set."""
+    found = (each for each in ast.walk(tree) if isinstance(each, ast.Attribute))
+    return {e.attr for e in found if isinstance(e.ctx, use) and ast.unparse(e.value) == "self"}
+
+
+def test_the_packages_memories_with_a_state_dict_save_each_attribute_or_have_it_listed_here():
+    found, root = {}, Path(__file__).parents[3]
+    for path in (*root.glob("engine/*.py"), *root.glob("handlers/**/*.py")):
+        if "bridges" in path.parts or path.name == "scheduled.py":  # libraries keep the state
+            continue
+        classes = (e for e in ast.parse(path.read_text()).body if isinstance(e, ast.ClassDef))
+        for kind in classes:
+            own = {each.name: each for each in kind.body if isinstance(each, ast.FunctionDef)}
+            if "load_state_dict" in own:
+                lines = (each for each in kind.body if isinstance(each, ast.AnnAssign))
+                names = {each.target.id for each in lines} | attributes(kind, ast.Store)
+                found[kind.name] = names - attributes(own["state_dict"], ast.Load) - {"_"}
+    assert {kind: names for kind, names in found.items() if names} == UNSAVED
+    assert {"Collected", "Kept", "Rewind"} <= found.keys()

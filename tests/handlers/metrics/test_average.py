@@ -206,6 +206,7 @@ def test_no_graph_is_kept_and_the_number_of_tensors_does_not_grow():
     ("arguments", "says"),
     [
         ({"over": 0}, "needs a number of values, from 1"),
+        ({"over": True}, "needs a number of values, from 1"),
         ({"decay": 1.0}, "between 0 and 1"),
         ({"over": 2, "decay": 0.5}, "give one of them"),
     ],

@@ -10,7 +10,7 @@ from signal import SIGINT, SIGTERM
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from camshaft import Engine, Events, Stage, supervised
 from camshaft.handlers import (
@@ -21,6 +21,7 @@ from camshaft.handlers import (
     LRSchedule,
     RestoreBest,
     StopOnSignal,
+    Totals,
     Validate,
     best,
     latest,
@@ -127,6 +128,15 @@ def test_the_validation_at_the_end_of_a_run_that_ends_inside_an_epoch_is_left_to
     made, left = killed_and_whole(tmp_path, validated(), [5], **limits)
     assert made[0] == made[1]
     assert left == [(5, 10)]
+
+
+def test_a_batch_that_only_keeps_ranks_in_step_counts_for_nothing_behind_a_validation(tmp_path):
+    def data():  # the second of two ranks has no sample of the last batch
+        return DataLoader(SAMPLES, sampler=DistributedSampler(range(5), 2, rank=1, shuffle=False))
+
+    make = validated(Totals, when=Events.ITERATION_COMPLETED(every=3))
+    assert check(tmp_path, make, [1, 5], data, max_epochs=2) == [3, 6]
+    assert '"total/samples": 4.0' in (tmp_path / "parts/rows").read_text()
 
 
 def test_the_last_validation_of_a_run_is_left_and_its_best_weights_are_restored_later(tmp_path):
