@@ -45,7 +45,7 @@ def test_a_report_a_validation_and_a_question_about_signals_are_a_few_small_mess
         # the speed of each rank to rank 0, and its answer, each as a size and the bytes.
         assert [number for number, _ in (ours[n] for n in REPORTS)] == [12, 12]
         assert all(size < 1000 for _, size in (ours[n] for n in REPORTS))  # a host's name is in it
-        assert ours[VALIDATION][0] == 7  # mean loss, all had targets, and the value for early stopping
+        assert ours[VALIDATION][0] == 7  # mean loss, targets, early stopping
         assert [ours[n] for n in SIGNALS] == [[2, answers * 16]] * 2
         assert ours[SAVE][0] <= 10
 
