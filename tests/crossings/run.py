@@ -59,9 +59,10 @@ def tables(rows):
             yield f"\n## {kind}\n\n| library | script | resumes | what to write |"
             yield "|---|---|---|---|"
         for row in sorted(some, key=lambda row: (row["library"].lower(), row["what"])):
-            library, verdict = f"{row['library']} {row['version']}", VERDICTS[row["verdict"]]
+            library = f"{row['library']} {row['version'].partition('+')[0]}"
+            verdict = VERDICTS[row["verdict"]]
             what = " ".join(row["what"].split()).rstrip(".")
-            write = f"{as_code(row['line'])} {row['note']}".strip()
+            write = ". ".join(filter(None, [as_code(row["line"]), row["note"].rstrip(".")]))
             yield f"| {library} | {what} | {verdict} | {write.replace('|', chr(92) + '|')} |"
 
 
