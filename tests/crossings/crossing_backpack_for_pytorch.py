@@ -7,7 +7,7 @@ from torch import nn
 
 @exact("backpack-for-pytorch", "Optimizers", "with backpack(Variance()): update(state, loss)")
 def test_variance(folder):
-    """The variance of each parameter's gradient, as a metric, in a step of one's own."""
+    """The variance of each parameter's gradient, as a metric, in a step of your own."""
     from backpack import backpack, extend
     from backpack.extensions import Variance
 

@@ -1,4 +1,4 @@
-"""dvclive: files of rows, by a tracker of one's own."""
+"""dvclive: files of rows, by a tracker of your own."""
 
 from crossing import adam, exact, network, trained_by
 

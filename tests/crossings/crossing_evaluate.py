@@ -6,7 +6,7 @@ from camshaft.handlers import Metrics
 
 
 def accuracy():
-    """A metric as a file of one's own defines it; those of the hub would be downloaded."""
+    """A metric as a file of your own defines it; those of the hub would be downloaded."""
     import datasets
     import evaluate
 

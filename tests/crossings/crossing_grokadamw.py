@@ -18,7 +18,7 @@ def test_grokadamw(folder):
 
 @exact("grokadamw", "Optimizers", "class Saved(GrokAdamW): ...")
 def test_saved_by_place(folder):
-    """GrokAdamW in a subclass that saves each parameter's state by its place."""
+    """GrokAdamW in a subclass that saves each parameter's state under its place."""
     from grokadamw import GrokAdamW
 
     class Saved(GrokAdamW):

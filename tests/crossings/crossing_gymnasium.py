@@ -1,4 +1,4 @@
-"""gymnasium: environments in a step of one's own."""
+"""gymnasium: environments in a step of your own."""
 
 import torch
 from crossing import Trial, adam, exact

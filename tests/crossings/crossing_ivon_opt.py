@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 @exact("ivon-opt", "Optimizers", "with optimizer.sampled_params(train=True): ...; optimizer.step()")
 def test_ivon(folder):
-    """IVON in a step of one's own, with two samples of the weights."""
+    """IVON in a step of your own, with two samples of the weights."""
     from ivon import IVON
 
     from camshaft import Engine

@@ -43,7 +43,7 @@ def test_simple(folder):
     note="The warning is of a generator that the sampler makes from its seed in each epoch.",
 )
 def test_buckets(folder):
-    """DynamicBucketingSampler, whose batches hold cuts of like length."""
+    """DynamicBucketingSampler, whose batches hold cuts of similar length."""
     options = {"num_buckets": 2, "shuffle": True, "seed": 0, "buffer_size": 20}
     sampler = DynamicBucketingSampler(cuts(), max_duration=6.0, **options)
     return trained_on(torch.utils.data.DataLoader(Features(), sampler=sampler, batch_size=None))

@@ -5,9 +5,9 @@ from crossing import Trial, digits, exact, network
 from torch.nn.functional import cross_entropy
 
 
-@exact("lomo-optim", "Optimizers", "optimizer.fused_backward(loss, lr), in a step of one's own")
+@exact("lomo-optim", "Optimizers", "optimizer.fused_backward(loss, lr), in a step of your own")
 def test_lomo(folder):
-    """Lomo, which has no state, in a step of one's own."""
+    """Lomo, which has no state, in a step of your own."""
     from lomo_optim import Lomo
 
     from camshaft import Engine

@@ -52,7 +52,7 @@ class ByEpoch(Batches):
     "Data",
     "a new pipeline in each __iter__, with seed=1 + epoch, and set_epoch",
     match="gives something else",
-    note="An epoch that begins after a resume has the order of the first one, without a word.",
+    note="An epoch that begins after a resume has the order of the first one, and nothing says so.",
 )
 def test_one_pipeline(folder):
     """One pipeline for all epochs, whose reader shuffles on."""

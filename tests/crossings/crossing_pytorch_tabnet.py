@@ -1,4 +1,4 @@
-"""pytorch-tabnet: its network, in a loop of one's own."""
+"""pytorch-tabnet: its network, in a loop of your own."""
 
 import torch
 from crossing import Trial, adam, digits, exact

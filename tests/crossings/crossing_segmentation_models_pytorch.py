@@ -9,7 +9,7 @@ from camshaft.handlers import EMA, Metrics, Validate
 
 @exact("segmentation_models_pytorch", "Models", "supervised(Unet(...), optimizer, DiceLoss(...))")
 def test_unet(folder):
-    """A Unet with DiceLoss, and an intersection over union by its functions."""
+    """A Unet with DiceLoss, and an intersection over union with the library's functions."""
     import segmentation_models_pytorch as smp
 
     torch.manual_seed(0)

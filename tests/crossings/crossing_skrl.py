@@ -1,4 +1,4 @@
-"""skrl: its memory, in a step of one's own."""
+"""skrl: its memory, in a step of your own."""
 
 import torch
 from crossing import Trial, adam, exact, network

@@ -1,4 +1,4 @@
-"""stable-baselines3: its replay buffer, in a step of one's own."""
+"""stable-baselines3: its replay buffer, in a step of your own."""
 
 import numpy as np
 from crossing import Trial, adam, exact, network

@@ -7,7 +7,7 @@ from torch.nn.functional import cross_entropy
 
 @exact("torchjd", "Optimizers", "Engine(step, objects={...}), with autojac.backward in the step")
 def test_upgrad(folder):
-    """UPGrad, which joins the gradients of each sample's loss, in a step of one's own."""
+    """UPGrad, which joins the gradients of each sample's loss, in a step of your own."""
     from torchjd.aggregation import UPGrad
     from torchjd.autojac import backward, jac_to_grad
 

@@ -93,7 +93,7 @@ def test_by_hand(folder):
 
 @exact("torchmetrics", "Metrics", "fid.update(images, real=True)  # in a step of your own")
 def test_fid(folder):
-    """FrechetInceptionDistance with a network of one's own for the features."""
+    """FrechetInceptionDistance with a network of your own for the features."""
     from torchmetrics.image.fid import FrechetInceptionDistance
 
     torch.manual_seed(0)

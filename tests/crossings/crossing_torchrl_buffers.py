@@ -1,4 +1,4 @@
-"""torchrl: replay buffers in a step of one's own."""
+"""torchrl: replay buffers in a step of your own."""
 
 import torch
 from crossing import Trial, adam, exact, network

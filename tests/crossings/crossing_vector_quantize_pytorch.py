@@ -10,7 +10,7 @@ from camshaft.handlers import EMA
 
 @exact("vector-quantize-pytorch", "Models", "z, codes, commitment = quantizer(encoder(x))")
 def test_codebook(folder):
-    """A codebook that begins by k-means, is averaged, and replaces dead codes; a residual one."""
+    """A codebook that starts with k-means, is averaged, and replaces dead codes; a residual one."""
     from vector_quantize_pytorch import ResidualVQ, VectorQuantize
 
     torch.manual_seed(0)

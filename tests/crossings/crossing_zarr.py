@@ -29,7 +29,7 @@ class Rows(torch.utils.data.Dataset):
 
 @exact("zarr", "Data", "DataLoader(rows_of_an_array, batch_size=4, shuffle=True)")
 def test_rows(folder):
-    """Rows of an array by their index."""
+    """Rows of an array by index."""
     torch.manual_seed(0)
     return trained_on(torch.utils.data.DataLoader(Rows(stored(folder)), 4, shuffle=True))
 
