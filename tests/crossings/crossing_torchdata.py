@@ -78,7 +78,7 @@ def test_nodes_without_generator(folder):
     note="An epoch's length varies with its draws; a warning at the resume says so.",
 )
 def test_weighted_nodes(folder):
-    """A Loader over MultiNodeWeightedSampler, which draws from two sources in proportion to weights."""
+    """A Loader over MultiNodeWeightedSampler, which draws from two weighted sources."""
     from torchdata.nodes import MapStyleWrapper, MultiNodeWeightedSampler
 
     data = digits()

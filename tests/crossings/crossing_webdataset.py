@@ -37,7 +37,7 @@ def test_shardshuffle(folder):
     "Data",
     "ShardedStream(urls, read, shuffle_buffer=16)",
     match="gives something else",
-    note="An epoch that begins after a resume has another order, as each run has, and nothing says so.",
+    note="Another order after a resume at an epoch's end, as each run has; nothing says so.",
 )
 def test_shuffle(folder):
     """Samples that are shuffled by .shuffle(n), whose seed is the time."""
