@@ -255,9 +255,8 @@ class Changes:
             return
         if self._is_unsaved(value):
             self._unsaved[name] = value, _fingerprint(value, self._known)
-            if modules.is_module(value):  # of a metric with a network: its sums
-                for path, each in value.named_modules():
-                    self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)
+            if modules.is_module(value):
+                self._note_metric(name, value)
         elif modules.is_module(value):  # such as a loss
             self._note_model(name, value)
         elif trains(type(value)):
@@ -275,6 +274,11 @@ class Changes:
                 self._settings[id(each)] = f"{place}.training"
                 found += self._note_module(place, each)
         return found
+
+    def _note_metric(self, name: str, outer: Any) -> None:
+        """Note the sums of a metric with a network."""
+        for path, each in outer.named_modules():
+            self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)
 
     def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
         """Note the attributes of a thing; of a class of torch, only those with public names."""
