@@ -220,12 +220,23 @@ def ready_gradients(
             )
         gradients = Gradients(only)
     if only is None or gradients.optimizer is only:
-        if gradients.norms and not shares_norms(state):
+        if gradients.norms and not _norms_hold(state, gradients):
             gradients.norms.clear()
         return gradients.look()
     if any(each is only for each in optimizers_in(gradients.optimizer)):
+        gradients.norms.clear()  # a part of these gradients may be changed by its own Gradients
         return Gradients(only, gradients.compiled).look()
     return None
+
+
+def _norms_hold(state: State[Any, Any], gradients: Gradients) -> bool:
+    """True if nobody can have changed the gradients since their norms were computed.
+
+    Ranks ask one another only where a norm is a message; else each rank knows by itself.
+    """
+    return (
+        shares_norms(state) if are_spread(gradients.tensors) else not _silent(state, _seen(state))
+    )
 
 
 def _named(state: State[Any, Any], name: str, kind: str) -> Optimizer:
@@ -248,11 +259,9 @@ def shares_norms(state: State[Any, Any]) -> bool:
     Raises:
         RuntimeError: A function or handler that does not tell has come since.
     """
-    step = state.step_under_way
-    seen = [each for event in SEEN for each in state.engine.signal(event).receivers.values()]
+    step, seen = state.step_under_way, _seen(state)
     if step.seen_by != seen:
-        handlers = state.engine.handlers
-        silent = [e for e in seen if not _tells(handlers.get(getattr(e, "handler", "")))]
+        silent = _silent(state, seen)
         if step.seen_by is None or ranks.world_size() == 1:
             step.shares_norms = not ranks.any_rank(bool(silent))
         elif silent and step.shares_norms:
@@ -264,6 +273,17 @@ def shares_norms(state: State[Any, Any]) -> bool:
             )
         step.seen_by = seen
     return step.shares_norms
+
+
+def _seen(state: State[Any, Any]) -> list[Any]:
+    """The functions and methods that see gradients before a step."""
+    return [each for event in SEEN for each in state.engine.signal(event).receivers.values()]
+
+
+def _silent(state: State[Any, Any], seen: list[Any]) -> list[Any]:
+    """Those of them that may change gradients and do not tell."""
+    handlers = state.engine.handlers
+    return [each for each in seen if not _tells(handlers.get(getattr(each, "handler", "")))]
 
 
 def _tells(handler: object) -> bool:
@@ -330,7 +350,7 @@ def non_finite(gradients: Sequence[Tensor]) -> Tensor:
     if gradients and not filled:
         return torch.zeros((), device=gradients[0].device)
     largest = norm_of(filled, float("inf"))
-    return (largest - largest).ne(0).float()  # two operations, of which isfinite() makes four
+    return (largest * 0).ne(0).float()  # NaN; two operations, where isfinite() makes four
 
 
 def has_overflowed(scaler: GradScaler, gradients: Gradients, *, alike: bool) -> bool:

@@ -13,12 +13,7 @@ from torch import Tensor
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import Buffers, in_training, moved
 from ...engine.state import as_float
-from ...engine.update import (
-    are_alike,
-    non_finite,
-    norm_read_by_all,
-    ready_gradients,
-)
+from ...engine.update import are_alike, non_finite, norm_read_by_all, ready_gradients
 
 POLICIES = ("raise", "stop", "skip", "retry")
 
@@ -166,8 +161,7 @@ class NonFiniteGuard:
         gradients = ready_gradients(state, None, "NonFiniteGuard")
         if gradients is None or not gradients.is_plain or not are_alike(state):
             return False
-        kind = norm_read_by_all(state) or 2.0
-        found = gradients.norm(kind if kind > 0 else 2.0)  # other kinds hide what is not finite
+        found = gradients.norm()  # of the usual kind; others, such as the 0-norm, hide NaN
         new = state.metrics.since(judged.writes)
         if self.metric in new and not ranks.is_distributed():
             value = new[self.metric]
@@ -194,7 +188,7 @@ class NonFiniteGuard:
             value = new[self.metric]
             value = as_float(value) if isinstance(value, int) else value
             loss = torch.as_tensor(value).detach()
-            verdict.own_loss = moved((loss - loss).ne(0).any(), bad.device)
+            verdict.own_loss = moved((loss * 0).ne(0).any(), bad.device)
             # Where nothing is sent, no rank may judge by a value of its own.
             if is_sent or self.late or not ranks.is_distributed():
                 bad = bad + verdict.own_loss

@@ -13,7 +13,7 @@ from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from camshaft import Engine, Events, Update, ranks, supervised
-from camshaft.handlers import GradNorm, NonFiniteGuard
+from camshaft.handlers import ClipGradNorm, GradNorm, NonFiniteGuard
 
 WINDOWS = [0, 1], [2, 3], [4]
 """The numbers of the batches of each window, where two are accumulated."""
@@ -336,6 +336,22 @@ def nan_on_one_rank_is_skipped_by_both():
     assert bool(rows[2][1].isnan()) == (ranks.rank() == 1)
     assert state.metrics["skipped_steps"] == 1
     check(model, mean, [[0], [1], [3], [4]])
+
+
+def gradients_that_ddp_averages_need_no_question_about_their_readers():
+    model, changed = DistributedDataParallel(Model()), []
+    engine = supervised(model, sgd(model), mse_loss)
+    engine.add(NonFiniteGuard("skip"), GradNorm(), ClipGradNorm(1e9))
+
+    @engine.on(Events.ITERATION_STARTED(at=2))
+    def attach(state):
+        if ranks.rank() == 1:  # the other rank knows nothing of it, and waits for nobody
+            engine.on(Events.GRADIENTS_READY)(lambda state: changed.append(state.step))
+
+    state = engine.run(batches(ranks.rank()), max_epochs=1)
+    assert state.step == 5
+    assert len(changed) == (4 if ranks.rank() == 1 else 0)
+    check(model, mean, [[0], [1], [2], [3], [4]])
 
 
 checks.make(globals())

@@ -300,6 +300,41 @@ def test_sparse_gradients_are_clipped_as_dense_ones(handlers, accumulate):
     torch.testing.assert_close(trained(True), trained(False))
 
 
+def test_the_norm_of_all_is_another_one_after_the_gradients_of_one_optimizer_were_clipped():
+    weights, others = (torch.nn.Parameter(torch.zeros(2)) for _ in "ab")
+    parts = {"a": torch.optim.SGD([weights], lr=1.0), "b": torch.optim.SGD([others], lr=1.0)}
+
+    def step(state, batch):
+        update(
+            state, (torch.tensor([3.0, 4.0]) * weights + torch.tensor([0.0, 12.0]) * others).sum()
+        )
+
+    update = Update(parts)
+    clips = ClipGradNorm(1.0, optimizer=parts["a"], name="a"), ClipGradNorm(100.0)
+    metrics = Engine(step, NonFiniteGuard("skip"), *clips).run([1], max_epochs=1).metrics
+    assert metrics["grad_norm/a"] == 5
+    assert abs(metrics["grad_norm"] - 145**0.5) < 1e-5  # by torch, the norm of 1 and 12
+
+
+def test_a_function_that_comes_in_mid_run_may_change_gradients_between_two_readers():
+    weight, norms = torch.nn.Parameter(torch.zeros(2)), []
+
+    def step(state, batch):
+        update(state, (torch.tensor([3.0, 4.0]) * weight).sum())
+        norms.append(state.metrics.get("grad_norm"))
+
+    update = Update(torch.optim.SGD([weight], lr=1.0))
+    engine = Engine(step, NonFiniteGuard("skip"))
+
+    @engine.on(Events.ITERATION_STARTED(at=2))
+    def attach(state):
+        engine.on(Events.GRADIENTS_READY)(lambda state: weight.grad.mul_(2))
+        engine.add(ClipGradNorm(100.0))
+
+    engine.run([0, 1], max_epochs=1)
+    assert norms == [None, 10.0]
+
+
 def test_two_optimizers_with_sparse_and_dense_gradients_share_a_norm():
     model = Words(True)
     both = {
