@@ -172,6 +172,9 @@ class Record:
         self.words = [line["word"] for line in lines if "word" in line]
         self.end = next((line["end"] for line in lines if "end" in line), None)
         self.by_hand = next((line["by hand"] for line in lines if "by hand" in line), {})
+        is_killed = job != "whole" and not job.endswith("again")
+        if not (self.end or self.words or is_killed):  # as by a signal in the library
+            raise RuntimeError(f"{job}: it ended without an end and without a word")
 
     def differs_from(self, whole):
         """What this run has otherwise, the first place of each kind."""

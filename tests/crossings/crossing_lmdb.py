@@ -16,7 +16,6 @@ class Rows(torch.utils.data.Dataset):
         return 44
 
     def __getitem__(self, index):
-
         self.table = self.table or lmdb.open(self.path, readonly=True, lock=False)
         with self.table.begin() as transaction:
             row = np.frombuffer(transaction.get(b"%d" % index), "float32")

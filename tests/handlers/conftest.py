@@ -1,7 +1,6 @@
-"""Checkpoints to look at, a call of the command line, and runs that are paused or fail."""
+"""Checkpoints to look at, a call of the command line, and runs that are paused."""
 
 import math
-import pickle
 
 import pytest
 
@@ -11,7 +10,6 @@ from camshaft.handlers.checkpoint.directory import Directory
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 
-AT_4 = Events.ITERATION_COMPLETED(at=4)
 KEEP = "best(1, 'loss', mode='min') | latest(2)"
 
 
@@ -51,27 +49,5 @@ def paused():
         state = State()
         state.load_state_dict(saved)
         return state
-
-    return run
-
-
-@pytest.fixture
-def fail_and_resume():
-    """Runs an engine that fails after a save, then one that goes on from there.
-
-    `between` is called before the second one is built.
-    """
-
-    def run(build, save=AT_4, *, fail_at=6, data=range(8), max_epochs=1, between=lambda: None):
-        saved, first = [], build(fail_at=fail_at)
-        first.on(save)(lambda state: state.save("test"))
-        first.on(Events.SAVING)(lambda state: saved.append(pickle.dumps(state.state_dict())))
-        with pytest.raises(RuntimeError, match="interrupted"):
-            first.run(data, max_epochs=max_epochs)
-        between()
-        second = build()
-        if saved:  # else the run starts anew
-            second.on(Events.LOADING)(lambda state: state.load_state_dict(pickle.loads(saved[-1])))
-        second.run(data, max_epochs=max_epochs)
 
     return run

@@ -95,8 +95,8 @@ class Uploader:
             run = join(self.store, self.directory, listing, needs_run_file=needs_run_file)
             self.store.note(RUN, run)
         # Of this process's own halves, those stay that it can go on with.
-        here = Checkpoints(self._outbox or self.directory)
-        stay = set() if is_new else {store_name_of(each.manifest) for each in here}
+        here = () if is_new else Checkpoints(self._outbox or self.directory)
+        stay = {store_name_of(each.manifest) for each in here}
         listing.drop_halves(
             lambda folder: folder.rpartition("/")[2] not in stay and self._tends(folder)
         )
