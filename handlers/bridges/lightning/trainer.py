@@ -27,6 +27,8 @@ class LightningEvents(EventEnum):
 
 
 OTHER_STEP = LightningEvents.OTHER_STEP_COMPLETED
+STAGES = {"test": "test", "predict": "predict", "validation": "validate"}
+"""By `stage_of`: the values of Lightning's RunningStage."""
 READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "current_epoch": lambda state: max(0, training(state).epoch - (not _is_over(training(state)))),
     "global_step": lambda state: training(state).step + training(state).counts[OTHER_STEP],
@@ -41,7 +43,7 @@ READ: dict[str, Callable[[State[Any, Any]], Any]] = {
     "validating": lambda state: stage_of(state) == "validation" and not state.training,
     "testing": lambda state: stage_of(state) == "test",
     "predicting": lambda state: stage_of(state) == "predict",
-    "stage": lambda state: "train" if state.training else stage_of(state).replace("ion", "e"),
+    "stage": lambda state: "train" if state.training else STAGES[stage_of(state)],
     "should_stop": lambda state: training(state).stop_reason is not None,
     "global_rank": lambda state: ranks.rank(),
     "local_rank": lambda state: ranks.local_rank(),
@@ -85,7 +87,8 @@ class TrainerView:
 
     def __init__(self, hooks: Hooks, given: Mapping[str, Any]) -> None:
         self.hooks = hooks
-        self.lightning_module = self.model = hooks.module
+        self.lightning_module: Any = hooks.module
+        self.model: Any = hooks.module
         self.callbacks: list[Any] = []
         self.optimizers: list[Optimizer] = []
         self.lr_scheduler_configs: list[SchedulerConfig] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -48,11 +48,11 @@ class Local(SavingHandler):
     ValueError: Local(copies=3): needs 1, for a copy on the next host, or 0
     """
 
-    keep = Keep.of("latest(2)")
+    keep: Keep = field(default=Keep.of("latest(2)"), init=False, repr=False)
     """While one is written, the one before is whole on all hosts."""
     retries = 0
     """The next save comes soon."""
-    on_failure = "warn"
+    on_failure: Literal["raise", "warn"] = field(default="warn", init=False, repr=False)
     """A save that fails is left out, since the shared directory has the others."""
 
     directory: str | Path
@@ -220,7 +220,7 @@ class LocalDepot(Depot):
         self.store: StoreProcess | None = None
         """Where the hosts copy checkpoints to, each its own files."""
         self.is_numbered = is_numbered
-        self.number = 0
+        self.number: int = 0
         """The number of the newest checkpoint. Before the first save: the largest on any host."""
 
     def open(self) -> None:
