@@ -127,6 +127,8 @@ class Feed(Generic[Batch]):
             if not goes_on or position.is_complete:
                 if not may_follow and state.training:
                     source.tell(position.number)
+                elif state.training and not source.is_known:
+                    Pass(source, state, self.in_step).compare_beginning()
                 # The script may pass other data, which keeps the state of its own generators.
                 if rng is not None and len(generators_of(self.data)) != len(rng.generators):
                     rng.generators = source.capture().generators

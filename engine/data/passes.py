@@ -9,11 +9,20 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Generic, Self
 
-from ..state import Batch, Position, State, has_state, parts_inside, same_states, seed_from
+from ..state import (
+    Batch,
+    Position,
+    State,
+    generators_of,
+    has_state,
+    parts_inside,
+    same_states,
+    seed_from,
+)
 from .in_step import InStep
 from .order import go_on
 from .sources import Source, rest_of
-from .trail import check_same_again
+from .trail import END, check_same_again, warn_of_other_beginning
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -77,6 +86,24 @@ class Pass(Generic[Batch]):
             self._open(consumed)
         self.is_continued = True
         return self
+
+    def compare_beginning(self) -> None:
+        """Begin the latest pass, which is over, once more, and warn if it begins otherwise.
+
+        In the middle of a pass, what is read again shows what a source keeps to itself. Between two
+        passes, nothing else would.
+        """
+        source, position = self.source, self.state.control.position
+        assert position is not None
+        is_other = len(generators_of(source.given)) != len(position.rng.generators)
+        if source.has_state or position.is_once or source.is_once or is_other:
+            return
+        self.position = position
+        with self._rewound():
+            if source.begin is not None:
+                source.begin()
+            next(source.open(position, 0), END)
+            warn_of_other_beginning(source, position, self.state.epoch)
 
     @contextmanager
     def _rewound(self) -> Generator[None, None, None]:

@@ -50,6 +50,8 @@ class Source(Generic[Batch]):
         self.epoch_told: tuple[int, list[Any]] | None = None
         """The pass that parts of the data were told of last, and the epochs that they then had."""
         self.order: Any = order or Order()
+        self.is_known: bool = type(data) in (list, tuple, range)
+        """True if it is known that nothing is kept from one pass to the next."""
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
         self.is_sure: bool = True

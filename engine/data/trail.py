@@ -86,6 +86,13 @@ def of_list(batches: Any) -> str:
     return f"{crc32(repr([[*text_lines(each)] for each in some]).encode()):08x}"
 
 
+ADVICE = (
+    "If it counts its passes, or keeps something from one epoch to the next, give it "
+    "set_epoch(epoch), which is called before each pass; or state_dict() and load_state_dict(), "
+    "and name it in engine.objects. Make its own random generators attributes, before the run"
+)
+
+
 def check_same_again(source: Any, position: Position, consumed: int, epoch: int) -> None:
     """Refuse data that draw or give something else than what the run has consumed.
 
@@ -98,22 +105,35 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
         return
     if was[0] == "list" and not position.is_loaded:  # steps may have changed it in this process
         return
-    owner = source.data if "batches" in was[0] else getattr(source.order, "sampler", source.data)
     said = (
         f"cannot carry on at batch {consumed + 1} of epoch {epoch}: asked again for what the run "
-        f"has had of this epoch, the {type(owner).__name__} gives something else, so that samples "
-        "would come twice or never"
+        f"has had of this epoch, the {_owner(source, was[0])} gives something else, so that "
+        "samples would come twice or never"
     )
     if doubts := source.doubts():
         logger.warning("%s, perhaps because %s", said, doubts[0])
         return
     raise ValueError(
-        f"{said}. If the data have changed, pass those that the run was left with. If it counts "
-        "its passes, or keeps something from one epoch to the next, give it set_epoch(epoch), "
-        "which is called before each pass; or state_dict() and load_state_dict(), and name it in "
-        "engine.objects. Make its own random generators attributes, before the run. Or resume "
-        "from a checkpoint of an epoch's end"
+        f"{said}. If the data have changed, pass those that the run was left with. {ADVICE}"
     )
+
+
+def warn_of_other_beginning(source: Any, position: Position, epoch: int) -> None:
+    """Warn if the pass that is over begins otherwise in this process: then later ones do, too."""
+    was, now = ((each or "::").split(":") for each in (position.mark, source.mark(1)))
+    if was[0] == now[0] and "" not in (was[1], now[1]) and was[1] != now[1]:
+        logger.warning(
+            "a resumed run may not be the same to the last bit: begun again, epoch %d has another "
+            "first batch, by the %s, and so may the epochs to come. If the data have changed, "
+            "they have. %s",
+            *(epoch, _owner(source, was[0]), ADVICE),
+        )
+
+
+def _owner(source: Any, of: str) -> str:
+    """The class that gives the batches, or draws the indices."""
+    owner = source.data if "batches" in of else getattr(source.order, "sampler", source.data)
+    return type(owner).__name__
 
 
 def text_lines(value: Any, depth: int = 0) -> Iterator[str]:

@@ -34,7 +34,6 @@ def test_loader(folder):
     "Data",
     "engine.run(StreamingDataLoader(data, batch_size=4))",
     match="gives something else",
-    note="An epoch that begins after a resume has the order of the first one, and nothing says so.",
 )
 def test_plain_loader(folder):
     """A plain DataLoader over a StreamingDataset that shuffles."""

@@ -52,7 +52,8 @@ class ByEpoch(Batches):
     "Data",
     "a new pipeline in each __iter__, with seed=1 + epoch, and set_epoch",
     match="gives something else",
-    note="An epoch that begins after a resume has the order of the first one, and nothing says so.",
+    note="After a resume between epochs 1 and 2 nothing says so: epoch 1 begins as it did",
+    silent=["killed after an epoch's end"],
 )
 def test_one_pipeline(folder):
     """One pipeline for all epochs, whose reader shuffles on."""

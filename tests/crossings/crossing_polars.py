@@ -47,7 +47,6 @@ class Sampled:
     "Data",
     "frame.sample(fraction=1.0, shuffle=True, seed=epoch), with set_epoch",
     match="gives something else",
-    note="An epoch that begins after a resume is shuffled otherwise, and nothing says so.",
 )
 def test_sample(folder):
     """DataFrame.sample without a seed: the generator of polars is in no checkpoint."""

@@ -29,7 +29,6 @@ LINE = "engine.objects['sampler'] = sampler, of a class whose state_dict holds i
     "Data",
     LINE,
     match="keeps something from one epoch to the next",
-    note="An epoch that begins after a resume has another order of classes, and nothing says so.",
 )
 def test_per_class(folder):
     """MPerClassSampler, which shuffles the order that its last epoch left."""

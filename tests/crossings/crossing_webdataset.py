@@ -37,7 +37,6 @@ def test_shardshuffle(folder):
     "Data",
     "ShardedStream(urls, read, shuffle_buffer=16)",
     match="gives something else",
-    note="Another order after a resume at an epoch's end, as each run has; nothing says so.",
 )
 def test_shuffle(folder):
     """Samples that are shuffled by .shuffle(n), whose seed is the time."""

@@ -122,6 +122,8 @@ class IndexedLoader(Loader):
 
     def __init__(self, data: DataLoader[Any], *, each_once: bool = False) -> None:
         super().__init__(data, order_of(data, each_once))
+        drawn_by = str(getattr(type(self.order.ones).__iter__, "__module__", ""))
+        self.is_known: bool = drawn_by.partition(".")[0] in ("torch", "accelerate", "camshaft")
         if isinstance(rows := inner_of(data.dataset), Packed):
             self.order.name += f" of {rows!r}"
         twin: Any = self.copy

@@ -67,6 +67,8 @@ class Sampled(Order):
         super().__init__(fits_any_ranks=True)
         self.sampler: Any = sampler
         self.name: str = type(sampler).__name__
+        self.ones: Any = sampler
+        """What draws the order: the sampler inside a batch sampler, if that has one."""
         self.begin(0, 0)
 
     def begin(
@@ -175,6 +177,7 @@ class OfAccelerate(Sampled):
         ones = batches.batch_sampler.sampler
         seed = f", {_settings(ones, 'initial_seed')}" if hasattr(ones, "initial_seed") else ""
         self.name: str = f"{type(batches).__name__}({type(ones).__name__}{seed})"
+        self.ones = ones
         self.ranks: Any = batches.num_processes
         self.batch: int | None = int(
             batches.batch_size * (1 if batches.split_batches else self.ranks)

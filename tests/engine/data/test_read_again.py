@@ -33,7 +33,8 @@ def part(make, stop=None, saved=None, *, objects=None, seed=1, change=None, **ar
     if change is not None:
         change(engine, data)
     if stop is not None:
-        engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.stop("pause"))
+        when = Events.ITERATION_COMPLETED(at=stop) if isinstance(stop, int) else stop
+        engine.on(when)(lambda state: state.stop("pause"))
     engine.run(data, state=state, **arguments)
     left = {name: each.state_dict() for name, each in engine.objects.items()}
     return seen, (state.state_dict(), left)
@@ -74,6 +75,43 @@ def test_a_data_set_that_counts_its_passes_is_refused_and_one_that_is_told_is_ex
     whole, _ = part(lambda: DataLoader(Told(), 4))
     for stop in (3, 5, 6, 7, 10, 14):
         assert resumed(lambda: DataLoader(Told(), 4), stop) == whole
+
+
+class Rows:
+    """Rows in an order that no checkpoint can bring back."""
+
+    def __iter__(self):
+        return iter(random.SystemRandom().sample(range(20), 20))
+
+
+class Stream(Rows, IterableDataset):
+    pass
+
+
+class Order(Rows, Sampler):
+    def __len__(self):
+        return 20
+
+
+OTHERWISE = {
+    "sampler": lambda: DataLoader(range(20), 4, sampler=Order()),
+    "sampler, with workers": lambda: DataLoader(range(20), 4, sampler=Order(), num_workers=2),
+    "stream": lambda: DataLoader(Stream(), 4),
+    "stream, with workers": lambda: DataLoader(Stream(), 4, num_workers=2),
+    "rows": Rows,
+}
+
+
+@pytest.mark.quick(kind=4)
+@pytest.mark.parametrize("kind", OTHERWISE)
+def test_data_that_begin_an_epoch_otherwise_are_told_of_between_two_epochs(kind, caplog):
+    resumed(OTHERWISE[kind], Events.EPOCH_COMPLETED(at=1))
+    assert "begun again, epoch 1 has another first batch, by the " in caplog.text
+
+
+def test_a_data_set_that_counts_its_passes_is_told_of_behind_epoch_2(caplog):
+    resumed(lambda: DataLoader(Counting(), 4), Events.EPOCH_COMPLETED(at=2))
+    assert "epoch 2 has another first batch, by the DataLoader" in caplog.text
 
 
 def test_a_run_that_was_saved_before_checksums_goes_on():
