@@ -131,6 +131,22 @@ def test_what_newcomers_type_finds_the_page_that_answers_it(site, open_page):
     assert wrong == {}
 
 
+LIBRARIES = (
+    *("litdata", "mosaicml-streaming", "lhotse", "nvidia-dali", "spdl", "torch_geometric"),
+    *("albumentations", "kornia", "audiomentations", "bitsandbytes", "galore", "schedulefree"),
+    *("prodigyopt", "lion-pytorch", "ema-pytorch", "opacus", "segmentation_models_pytorch"),
+    *("sentence-transformers", "stable_baselines3", "pytorch-metric-learning", "e3nn", "skrl"),
+)
+
+
+def test_a_library_that_was_tried_is_found_by_its_name(site, open_page):
+    page = open_page(site / "index.html")
+    page.wait_for_load_state("networkidle")
+    page.keyboard.press("Control+k")
+    found = {name: first_pages(page, name) for name in LIBRARIES}
+    assert {name: pages for name, pages in found.items() if "project/works-with" not in pages} == {}
+
+
 def test_words_that_only_the_search_needs_are_not_shown(site, open_page):
     page = open_page(site / "index.html")
     page.wait_for_load_state("networkidle")
