@@ -31,6 +31,7 @@ from .opening import refuse_odd_directory as refuse_odd_directory
 from .opening import refuse_removed as refuse_removed
 from .opening import regular as regular
 from .opening import size_of as size_of
+from .opening import written_past_cache as written_past_cache
 from .printable import printable as printable
 from .printable import printable_lines as printable_lines
 from .printable import safe_name as safe_name

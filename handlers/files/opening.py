@@ -6,15 +6,23 @@ the last name of a file that is written, a link is refused: it may lead to any f
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # there is no fcntl on Windows
+    fcntl = None  # type: ignore[assignment]
+
 REGULAR_ONLY = (
     getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 )
+REFUSED = (errno.EINVAL, errno.EFAULT, errno.EOPNOTSUPP)
+"""What file systems say that cannot write past the cache, or not there, or not from that memory."""
 KINDS = {
     stat.S_IFLNK: "link",
     stat.S_IFDIR: "directory",
@@ -61,6 +69,37 @@ def created(path: Path) -> BufferedWriter:
         FileExistsError: Something is there, be it a link that leads nowhere.
     """
     return open(path, "xb")
+
+
+def written_past_cache(file: BufferedWriter, chunk: memoryview) -> int:
+    """Write whole blocks to the end of a file, from memory straight to the disk.
+
+    The system's cache would copy them, which takes more of a processor than checksums do, and would
+    give up what training reads. Nobody may change the memory meanwhile, and `os.fsync` is needed as
+    after any other write.
+
+    Returns:
+        How many bytes were written; 0 if the system, the file system, the position in the file or
+        the place in memory does not allow for that.
+
+    Raises:
+        OSError: The disk is full, or fails.
+    """
+    if fcntl is None or not hasattr(os, "O_DIRECT"):
+        return 0
+    file.flush()
+    descriptor = file.fileno()
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_SETFL, flags | os.O_DIRECT)
+        try:
+            return os.write(descriptor, chunk)
+        finally:
+            fcntl.fcntl(descriptor, fcntl.F_SETFL, flags)
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        return 0
 
 
 def appending(path: Path) -> int:

@@ -6,10 +6,13 @@ a save after the first adds to what is on the disk.
 Each round starts a fresh process for every subject, one after the other in random order. It saves
 several times, always to a new place; the first save does not count, since it makes the memory that
 later ones use again. Times are wall time, because the disk's is what is asked for.
+
+With `--loop` it prints what a save costs a training loop whose step is longer than a copy.
 """
 
 import argparse
 import gc
+import itertools
 import json
 import logging
 import os
@@ -54,7 +57,12 @@ def main() -> None:
     parser.add_argument("--directory", help="on the disk to measure; a temporary one otherwise")
     parser.add_argument("--subject", choices=NAMES, help="measure one, in this process")
     parser.add_argument("--frozen", action="store_true", help="measure it with a frozen backbone")
+    parser.add_argument("--loop", action="store_true", help="measure what a loop loses to a save")
     options = parser.parse_args()
+    if options.loop:
+        with TemporaryDirectory(dir=options.directory) as directory:
+            print(lost_by_loop(Path(directory), options.saves))
+        return
     if options.subject:
         with TemporaryDirectory(dir=options.directory) as directory:
             place = Path(directory)
@@ -138,6 +146,50 @@ def measured(
     times = list(globals()[subject](model, optimizer, directory, saves))[1:]
     added = bytes_added(directory, saves)
     return [(blocked, durable, added) for blocked, durable in times]
+
+
+def lost_by_loop(directory: Path, saves: int, gap: int = 16) -> str:
+    """What a real step loses in the iteration that saves and the next one, and until it is durable.
+
+    In copies of the same bytes, taken at the end; an iteration without a save is the median of the
+    last quarter before each save. The first save does not count.
+    """
+    import torch
+
+    from camshaft import Engine, Events, Update
+    from camshaft.handlers import Checkpoint
+
+    torch.set_num_threads(1)
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(32)))
+    optimizer = torch.optim.Adam(model.parameters())
+    update, inputs = Update(optimizer), torch.randn(64, 1024)
+    handler = Checkpoint(directory / "run", when=Events.ITERATION_COMPLETED(every=gap))
+    engine = Engine(
+        lambda state, _: update(state, model(inputs).square().mean()),
+        objects={"model": model, "optimizer": optimizer},
+    ).add(update, handler)
+    began, durable = list[float](), list[int]()
+
+    def note(state: Any) -> None:
+        began.append(perf_counter())
+        task = handler.recorder(state).writer.under_way
+        if state.iteration > gap and (task is None or task.done()):
+            durable.append(state.iteration)
+
+    engine.on(Events.ITERATION_STARTED)(note)
+    engine.run(range((saves + 1) * gap), max_epochs=1)
+    copied = median(seconds for seconds, _ in [*copy(model, optimizer, directory, 9)][2:])
+    took = {n: end - begin for n, (begin, end) in enumerate(itertools.pairwise(began), 1)}
+    plain = median(took[n] for n in took if n > gap and n % gap >= gap * 3 // 4)
+    two, whole = list[float](), list[float]()
+    for first in range(2 * gap, (saves + 1) * gap, gap):
+        last = next(n for n in durable if n > first)
+        two.append((took[first] + took[first + 1] - 2 * plain) / copied)
+        whole.append(sum(took[n] - plain for n in range(first, last)) / copied)
+    return (
+        f"a copy {copied:.3f} s, a step {plain:.3f} s; copies lost: {median(two):.2f} in the "
+        f"iteration that saves and the next, {median(whole):.2f} until durable"
+    )
 
 
 def bytes_added(directory: Path, saves: int) -> float:

@@ -13,8 +13,8 @@ import stat
 import pytest
 import torch
 
-from camshaft import Events
-from camshaft.handlers.checkpoint import checkpoints
+from camshaft import Engine, Events
+from camshaft.handlers.checkpoint import Checkpoint, checkpoints
 from camshaft.handlers.checkpoint.directory import strip_to_weights, verify_files
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -153,6 +153,53 @@ def test_killed_in_the_middle_of_a_file_it_resumes_exactly(faults, honest, whole
         before = limit(size, signal.SIG_DFL)
         assert faults.ended(run, before) == -signal.SIGXFSZ, size
         assert faults.goes_on(run, whole) == 2, number
+
+
+def train_large(run, until=3, before=None):
+    """A run whose weights, 40 MB, go past the system's cache; the number with which it began."""
+    model = torch.nn.Linear(1, 5_000_000)
+    began = []
+
+    def step(state, batch):
+        with torch.no_grad():
+            for each in model.parameters():
+                each.fill_(state.iteration)
+
+    engine = Engine(step, objects={"model": model})
+    engine.add(Checkpoint(run, when=Events.ITERATION_COMPLETED, resume=True, retries=0))
+    engine.on(Events.STARTED)(
+        lambda state: began.extend([state.iteration, *(e[0].item() for e in model.parameters())])
+    )
+    if before is not None:
+        engine.on(Events.STARTED)(lambda state: before())
+    engine.run(range(5), max_iterations=until)
+    return began
+
+
+@pytest.mark.quick(hit=1)
+@pytest.mark.parametrize("hit", range(5))
+def test_killed_in_a_large_file_it_resumes_from_a_whole_one(faults, tmp_path, hit):
+    """At the first writes past the cache of each save, and at the operations that follow them."""
+    run = tmp_path / "run"
+    _, status = faults.in_child(lambda: train_large(run, until=2))
+    assert status == 0
+    names = []
+    copy = shutil.copytree(run, tmp_path / "counted")
+
+    def task():
+        train_large(copy, before=lambda: faults.listen(lambda name, _: names.append(name), copy))
+        return names
+
+    found, _ = faults.in_child(task)
+    writes = [number for number, name in enumerate(found, 1) if name == "os.write"]
+    if len(writes) < 2:
+        pytest.skip("this file system writes through the cache")
+    before = faults.at_operation(writes[0] + hit, run, faults.kill)
+    _, status = faults.in_child(lambda: train_large(run, before=before))
+    assert status == -signal.SIGKILL
+    verify_files(checkpoints(run).latest())
+    assert faults.in_child(lambda: train_large(run)) == ([2, 2.0, 2.0], 0)
+    assert faults.leftovers(run) == []
 
 
 def of_the_save(operations):

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from shutil import disk_usage
 
-from ...files import created, regular, shared, size_of
+from ...files import created, regular, shared, size_of, written_past_cache
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
@@ -99,13 +99,16 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
 
     The helper computes the checksums of the same memory while the file is written.
     """
-    sums = RunningChecksums()
+    sums, is_direct = RunningChecksums(), True
     with created(path) as file:
         for piece in payload.pieces():
             for begin in range(0, len(piece), CHUNK):
                 chunk = piece[begin : begin + CHUNK]
                 added = helper.submit(sums.add, chunk)
                 try:
+                    if is_direct and len(chunk) == CHUNK:
+                        taken = written_past_cache(file, chunk)
+                        is_direct, chunk = taken == CHUNK, chunk[taken:]
                     file.write(chunk)
                 finally:
                     added.result()

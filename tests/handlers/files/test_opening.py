@@ -1,6 +1,11 @@
 """Files of a run are opened only if they are regular: nothing waits, and no link is followed."""
 
+import errno
+import fcntl
+import mmap
 import os
+import resource
+import signal
 import socket
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +20,7 @@ from camshaft.handlers.files import (
     refuse_removed,
     regular,
     size_of,
+    written_past_cache,
 )
 
 
@@ -78,6 +84,63 @@ def test_a_new_file_is_made_only_where_nothing_is(tmp_path, make):
     with created(tmp_path / "new") as file:
         file.write(b"new")
     assert (tmp_path / "new").read_bytes() == b"new"
+
+
+BLOCK = 2**16
+
+
+def is_cached(path, position):
+    """Whether the system's cache has a block of a file; None where it cannot be asked."""
+    with path.open("rb") as file:
+        try:
+            return bool(os.preadv(file.fileno(), [bytearray(1)], position, os.RWF_NOWAIT))
+        except BlockingIOError:
+            return False
+        except (AttributeError, OSError):
+            return None
+
+
+def test_a_file_of_parts_past_the_cache_and_others_holds_all_of_them_in_order(tmp_path):
+    memory = mmap.mmap(-1, 4 * BLOCK)
+    memory[:] = content = os.urandom(4 * BLOCK)
+    blocks = [memoryview(memory)[at : at + BLOCK] for at in range(0, 4 * BLOCK, BLOCK)]
+    with created(tmp_path / "file") as file:
+        taken = written_past_cache(file, blocks[0])
+        file.write(blocks[0][taken:])
+        file.write(blocks[1])
+        second = written_past_cache(file, blocks[2])
+        file.write(blocks[2][second:])
+        file.write(b"odd")
+        assert written_past_cache(file, blocks[3]) == 0  # at a position between two blocks
+        file.write(blocks[3])
+        assert not fcntl.fcntl(file.fileno(), fcntl.F_GETFL) & os.O_DIRECT
+    expected = content[: 3 * BLOCK] + b"odd" + content[3 * BLOCK :]
+    if taken:
+        found = is_cached(tmp_path / "file", 0), is_cached(tmp_path / "file", BLOCK)
+        assert taken == second == BLOCK
+        assert found in ((False, True), (None, None))
+    assert (tmp_path / "file").read_bytes() == expected
+
+
+def test_memory_that_no_disk_can_read_is_left_to_the_cache(tmp_path):
+    odd = memoryview(bytearray(BLOCK + 8)).cast("B")[3 : 3 + BLOCK]
+    with created(tmp_path / "file") as file:
+        file.write(odd[written_past_cache(file, odd) :])
+    assert (tmp_path / "file").read_bytes() == bytes(odd)
+
+
+def test_a_full_disk_is_an_error_also_past_the_cache(tmp_path, in_child):
+    def task():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        try:
+            with created(tmp_path / "file") as file:
+                memory = memoryview(mmap.mmap(-1, BLOCK))
+                file.write(memory[written_past_cache(file, memory) :])
+        except OSError as error:
+            return error.errno
+
+    assert in_child(task) == (errno.EFBIG, 0)
 
 
 def test_lines_are_not_added_to_a_file_that_has_another_name_too(tmp_path):
