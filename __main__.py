@@ -11,13 +11,9 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from .engine import advice
-from .handlers.checkpoint import Keep
+from .handlers import checkpoint
 from .handlers.files import printable
-from .handlers.tools.checkpoints import NoCheckpointError, export, inspect, prune, verify
-from .handlers.tools.commands import diff, doctor, init, list_runs, tail
-from .handlers.tools.configs import ConfigError, run_config
-from .handlers.tools.prove import compare, prove
-from .handlers.tools.report import NothingToReportError, watch, write_report
+from .handlers.tools import checkpoints, commands, configs, prove, report
 
 CODES = """\
 exit codes:
@@ -65,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     line = sys.argv[1:] if arguments is None else arguments
     parsed, rest = _parser(line).parse_known_args(line)
     given = vars(parsed)
-    command: Callable[..., int] = given.pop("command")
+    command: Callable[..., int] = given.pop("command")()
     parser: Parser = given.pop("parser")
     # argparse gives all overrides to the place before the first option.
     if rest and ("overrides" not in given or any(each.startswith("-") for each in rest)):
@@ -73,11 +69,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command is start:  # what fails is the user's script: it shows its traceback
         try:
             return start(given["path"], given["overrides"] + rest, given["max_batches"])
-        except ConfigError as error:
+        except configs.ConfigError as error:
             return _complain(error, 2)
     try:
         if "keep" in given:
-            given["keep"] = Keep.of(given["keep"])
+            given["keep"] = checkpoint.Keep.of(given["keep"])
     except ValueError as error:
         return _complain(error, 2)
     try:
@@ -87,17 +83,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stdout = None  # the reader has closed the pipe, as in `camshaft inspect runs | head -1`
         return 0
-    except (NoCheckpointError, NothingToReportError) as error:
+    except (checkpoints.NoCheckpointError, report.NothingToReportError) as error:
         return _complain(error, 2)
     except (ImportError, OSError, TypeError, ValueError) as error:
-        return _complain(error, 2 if command is diff else 1)
+        return _complain(error, 2 if command is commands.diff else 1)
 
 
 def start(path: Path, overrides: Sequence[str], max_batches: int | None) -> int:
     """Start a run from a config, whose modules are found in the current directory, too."""
     sys.path.insert(0, os.getcwd())
     sys.argv[0] = str(path)  # the script, for the journal
-    run_config(path, overrides, max_batches=max_batches)
+    configs.run_config(path, overrides, max_batches=max_batches)
     return 0
 
 
@@ -170,14 +166,19 @@ _OF_RUNS = _of("paths", "what a run wrote to", **_RUNS)
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
     "inspect": (
-        inspect,
+        lambda: checkpoints.inspect,
         "Show each checkpoint in one line, or one in detail.",
         *(_EITHER, _JSON),
         _of("--verify", "read every file, rather than compare sizes only"),
     ),
-    "verify": (verify, "Read every file and compare it with its checksums.", _EITHER, _JSON),
+    "verify": (
+        lambda: checkpoints.verify,
+        "Read every file and compare it with its checksums.",
+        _EITHER,
+        _JSON,
+    ),
     "prune": (
-        prune,
+        lambda: checkpoints.prune,
         "Drop the checkpoints that nothing claims.",
         *(_of("path", "a directory of checkpoints", **_PATH), _JSON),
         _of("--keep", KEEP, required=True, metavar="CLAIMS"),
@@ -185,30 +186,30 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         _of("--strip", "strip them to their weights, rather than drop them"),
     ),
     "export": (
-        export,
+        lambda: checkpoints.export,
         "Write one .pt file for torch.load(weights_only=True), or what other programs read.",
         *(_EITHER, _JSON, _of("file", "where to write: x.pt or x.safetensors", **_FILE)),
         _of("--object", "only this object's state, such as model", metavar="NAME"),
         _of("--format", DCP, choices=["dcp"]),
     ),
     "report": (
-        write_report,
+        lambda: report.write_report,
         "Write one HTML page about a run, or several side by side.",
         *(_OF_RUNS, _JSON),
         _of("-o --output", "where to write it (%(default)s)", default=Path("report.html"), **_FILE),
     ),
     "watch": (
-        watch,
+        lambda: report.watch,
         "Serve that page while the run goes on, to whoever has the address that it prints.",
         *(_OF_RUNS, _of("--port", "by default one that is free", default=0, type=int)),
     ),
     "runs": (
-        list_runs,
+        lambda: commands.list_runs,
         "List the runs in a directory: how far, how good, and when they wrote last.",
         *(_of("paths", "a directory of runs", **_RUNS), _JSON),
     ),
     "tail": (
-        tail,
+        lambda: commands.tail,
         "Show the last rows of a run and those that come, until it ends or until Ctrl-C.",
         *(_of("path", "what a run wrote to", **_PATH), _JSON),
         _of(
@@ -217,20 +218,20 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         ),
     ),
     "diff": (
-        diff,
+        lambda: commands.diff,
         "Say in what two runs, checkpoints or YAML files differ: settings, and each tensor.",
         *(_JSON, _of("path", "a run, a checkpoint or a YAML file", **_A)),
         _of("other", "another", **_B),
     ),
     "compare": (
-        compare,
+        lambda: prove.compare,
         "Say where two runs part: the first iteration, and the first thing in it that differs.",
         *(_JSON, _of("path", "what Fingerprints wrote in one run", **_A)),
         _of("other", "and in the other", **_B),
         _of("--rtol", RTOL, type=float, default=-1.0, metavar="X"),
     ),
     "run": (
-        start,
+        lambda: start,
         CONFIG,
         _of("path", "what it runs: it is code", type=Path, metavar="CONFIG.yaml"),
         _of("overrides", "changes, in the grammar of Hydra's", metavar="KEY=VALUE", nargs="*"),
@@ -240,7 +241,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         ),
     ),
     "prove": (
-        prove,
+        lambda: prove.prove,
         "Kill a script at random moments, start it again, and compare it with a whole run.",
         *(_JSON, _of("--kills", "how often (%(default)s)", default=5, **_NUMBER)),
         _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_NUMBER),
@@ -249,22 +250,22 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),
     ),
     "doctor": (
-        doctor,
+        lambda: commands.doctor,
         "Show versions, devices and extras that are missing, and try to save to a directory.",
         *(_JSON, _of("path", "by default this one", nargs="?", default=Path(), **_PATH)),
     ),
     "init": (
-        init,
+        lambda: commands.init,
         "Write a new project: a script, a config, a test, a job of Slurm.",
         _of("path", "a directory that is new or empty", **_PATH),
     ),
     "completion": (
-        completion,
+        lambda: completion,
         "Print the script by which a shell completes this command line.",
         _of("shell", "", choices=["bash", "zsh", "tcsh"]),
     ),
 }
-"""By name: the function, what it does, and its arguments."""
+"""By name: what imports the function and gives it, what it does, and its arguments."""
 
 
 def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
@@ -278,12 +279,12 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
     version: dict[str, Any] = {"action": _Version, "nargs": 0, "default": argparse.SUPPRESS}
     parser.add_argument("--version", help="show it", **version)
     parser.given = given
-    commands = parser.add_subparsers(
+    named = parser.add_subparsers(
         title="commands", metavar="COMMAND", required=True, parser_class=Parser
     )
     for name, (command, text, *arguments) in COMMANDS.items():
         first, _, _ = text.partition("\n")
-        added: Parser = commands.add_parser(name, description=text, help=first, **look)
+        added: Parser = named.add_parser(name, description=text, help=first, **look)
         added.set_defaults(command=command, parser=added)
         added.given = given
         for names, how in arguments:

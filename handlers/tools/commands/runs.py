@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common import aligned, show, show_json
-from ..report import NothingToReportError, RunDirectory, RunFacts, key_result, status
+from ..report import NothingToReportError, RunFacts, glance, status
 
 DEEPEST = 4
 """Levels of directories below the one that is named."""
@@ -50,16 +50,13 @@ def run_directories(root: Path) -> Iterator[Path]:
 def _facts_of(root: Path, place: Path) -> dict[str, Any]:
     """A run's row; empty if the directory holds nothing of a run."""
     name = str(place if place == root else place.relative_to(root))
-    directory = RunDirectory(place, name)
-    directory.look()
-    run = directory.facts()
+    run, result = glance(place, name)
     if not run.is_begun:
         return {}
     newest = next((each.saved.manifest for each in run.checkpoints[::-1] if each.saved), None)
     clocks = {name: int(values[-1]) for name, values in run.clocks.items() if values}
     iteration = max(clocks.get("iteration", 0), newest.iteration if newest else 0)
     step = max(clocks.get("step", 0), newest.step if newest else 0)
-    result = key_result(run)
     best = dict(zip(("metric", "which", "value"), result, strict=True)) if result else None
     return {
         "run": name,

@@ -1,5 +1,4 @@
 from .facts import NothingToReportError as NothingToReportError
-from .facts import RunDirectory as RunDirectory
 from .facts import RunFacts as RunFacts
 from .facts import by_path as by_path
 from .facts import parts_in as parts_in
@@ -10,5 +9,5 @@ from .page import report as report
 from .page import write_report as write_report
 from .server import make_server as make_server
 from .server import watch as watch
-from .summary import key_result as key_result
+from .summary import glance as glance
 from .summary import status as status

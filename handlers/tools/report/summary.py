@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...files import printable
 from .charts import LEARNING, Chart, charts_of
-from .facts import RunFacts
+from .facts import GlancedFiles, RunDirectory, RunFacts
 from .figures import outcome
 from .text import ABSENT, counted, number, size
 
@@ -61,12 +63,28 @@ def best_extreme(metric: str) -> str:
     return "lowest" if LOWER_IS_BETTER.search(metric) else "highest"
 
 
-def key_result(run: RunFacts) -> tuple[str, str, float] | None:
-    """The first metric of its evaluations or its loss, which extreme is best, and this value."""
-    for name in key_metrics(charts_of(run.curves)):
-        if point := run.curves[name][best_extreme(name)]:
-            return name, best_extreme(name), float(point["value"])
-    return None
+def glance(directory: Path, name: str) -> tuple[RunFacts, tuple[str, str, float] | None]:
+    """The facts about a run without its curves, and its key result.
+
+    This is the first metric of its evaluations, or its loss, which extreme is best, and this value.
+    """
+    rows = GlancedFiles(directory, lambda names: next(iter(key_metrics(charts_of(names))), ""))
+    place = RunDirectory(directory, name, rows)
+    place.look()
+    run = place.facts()
+    for metric in key_metrics(charts_of(run.curves)):
+        if (found := rows.extremes(metric)) is None:
+            other = GlancedFiles(directory, partial(_if_there, metric))
+            other.look()
+            found = other.extremes(metric)
+        if found:
+            which = best_extreme(metric)
+            return run, (metric, which, found[which == "highest"])
+    return run, None
+
+
+def _if_there(metric: str, names: Iterable[str]) -> str:
+    return metric if metric in names else ""
 
 
 def tiles(run: RunFacts, charts: Sequence[Chart]) -> Iterator[tuple[str, str, str]]:

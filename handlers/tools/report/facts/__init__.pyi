@@ -1,4 +1,5 @@
 from .exhibits import Exhibit as Exhibit
+from .glance import GlancedFiles as GlancedFiles
 from .journal_lines import read_journal as read_journal
 from .notes import Notes as Notes
 from .parts import RunPart as RunPart

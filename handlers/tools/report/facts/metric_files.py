@@ -6,7 +6,7 @@ import math
 import os
 import re
 from array import array
-from collections.abc import MutableSequence
+from collections.abc import Iterator, MutableSequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -85,13 +85,17 @@ class MetricFile:
             return False
         file.seek(self._offset)
         try:
-            for line in whole_lines(file):
+            for line in self._lines(file):
                 self._offset += len(line)
                 self._latest = line
                 self._take(line)
         except ValueError as error:
             self.problem = f"{self.path.name} {error}; shown: the {self._rows} rows before it"
         return True
+
+    def _lines(self, file: BinaryIO) -> Iterator[bytes]:
+        """The lines to take."""
+        return whole_lines(file)
 
     def _is_where_it_was(self, file: BinaryIO) -> bool:
         """False if a resumed run has cut off the row that was read last, and perhaps more."""
@@ -110,10 +114,7 @@ class MetricFile:
                 continue
             if (number := _number(value)) is not None:
                 if self._is_shown(name):
-                    each = self.series.setdefault(name, Series())
-                    each.iterations.append(iteration)
-                    each.epochs.append(epoch)
-                    each.values.append(number)
+                    self._add(name, iteration, epoch, number)
             elif _is_too_fine(value):
                 self._notes.add(f"shown: histograms of at most {budget.MOST_RANGES} ranges")
             elif (histogram := _histogram(iteration, value)) and self._is_shown(name):
@@ -121,6 +122,12 @@ class MetricFile:
                 known.add(histogram)
             else:
                 self._take_exhibit(name, iteration, value)
+
+    def _add(self, name: str, iteration: int, epoch: int, number: float) -> None:
+        each = self.series.setdefault(name, Series())
+        each.iterations.append(iteration)
+        each.epochs.append(epoch)
+        each.values.append(number)
 
     def _take_exhibit(self, name: str, iteration: int, value: Any) -> None:
         try:
@@ -156,13 +163,16 @@ class MetricFiles:
 
     def look(self) -> bool:
         """Read new rows; False if nothing has changed."""
-        paths = [path for path in sorted(self.directory.glob("*.jsonl")) if path.name != JOURNAL]
+        paths = row_files(self.directory)
         self._left_out = max(0, len(paths) - budget.MOST_FILES)
         for path in paths[: budget.MOST_FILES]:
             if path not in self._files:
-                self._files[path] = MetricFile(path, self._names, self._notes)
+                self._files[path] = self._file(path)
         looks = [file.look() for file in self._files.values()]
         return any(looks)
+
+    def _file(self, path: Path) -> MetricFile:
+        return MetricFile(path, self._names, self._notes)
 
     @property
     def problems(self) -> list[str]:
@@ -192,6 +202,16 @@ class MetricFiles:
     def clocks(self) -> dict[int, tuple[int, int]]:
         """Step and epoch by the iterations that have a row."""
         return _merged([file.clocks for file in self._files.values()])
+
+
+def row_files(directory: Path) -> list[Path]:
+    """The files of rows in a directory."""
+    return [path for path in sorted(directory.glob("*.jsonl")) if path.name != JOURNAL]
+
+
+def is_row(line: bytes) -> bool:
+    """True if a line has the clocks of a row."""
+    return _clocks_of(record_of(line) or {}) is not None
 
 
 def _clocks_of(row: dict[str, Any]) -> tuple[int, int, int] | None:

@@ -99,10 +99,11 @@ class RunFacts:
 class RunDirectory:
     """A run's directory: each look reads what is new in it."""
 
-    def __init__(self, directory: Path, name: str) -> None:
+    def __init__(self, directory: Path, name: str, rows: MetricFiles | None = None) -> None:
+        """Read nothing yet; `rows` reads the rows, by default all of them."""
         self.directory = directory
         self.name = name
-        self._rows = MetricFiles(directory)
+        self._rows = rows or MetricFiles(directory)
         self._seen: tuple[Any, ...] = ()
         self._images, self._notes = Images(), Notes()
         self._is_open = False
