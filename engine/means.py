@@ -143,8 +143,10 @@ def samples_of(output: Any) -> int | None:
 
     If the output has a number of samples, because its batch has no target, that number is used.
     """
+    if isinstance(output, Output) and (count := output.samples or first_length(output.target)):
+        return count  # of each batch of an evaluation: in few calls
     parts = part_of(output, "target"), part_of(output, "prediction")
-    if count := (isinstance(output, Output) and output.samples) or first_length(parts[0]):
+    if count := first_length(parts[0]):
         return count
     if (count := first_length(parts[1])) or any(getattr(e, "ndim", 0) for e in tree_leaves(parts)):
         return count  # 0 for an empty batch
@@ -160,7 +162,7 @@ def first_length(nested: Any) -> int:
     2
     """
     if isinstance(nested, Tensor) and nested.ndim:
-        return len(nested)
+        return nested.shape[0]  # `len` is a function of Python, which torch calls
     if isinstance(nested, Mapping):  # of any kind: torch's trees know only some
         return next((count for each in nested.values() if (count := first_length(each))), 0)
     if type(nested) in (list, tuple) and nested and isinstance(nested[0], Mapping):

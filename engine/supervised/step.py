@@ -97,15 +97,21 @@ class Supervised:
 
     def evaluate(self, state: State[Any, Output], batch: Any) -> Output:
         """Forward pass, and the loss, unless its function needs a target and there is none."""
+        if self.is_parallel or torch.is_grad_enabled():  # else the whole pass has it off already
+            # Not inference mode: a table that the model keeps would break the next training.
+            with torch.no_grad(), without_sending_buffers(self.model):
+                return self.evaluated(state, batch)
+        return self.evaluated(state, batch)
+
+    def evaluated(self, state: State[Any, Output], batch: Any) -> Output:
+        """The output of an evaluation, which records no gradients and waits for no rank."""
         model = self.model
         if isinstance(model, DistributedDataParallel):  # its forward would wait for other ranks
             model = model.module
-        # Not inference mode: a table that the model keeps for later would break the next training.
-        with torch.no_grad(), without_sending_buffers(model) if self.is_parallel else AS_IS:
-            pair = self.prepare_batch(batch)
-            if self.split is not None:
-                return in_parts(state, pair, partial(self.forward, model, None), self.split)
-            return self.forward(model, state.metrics, pair, batch)[1]
+        pair = self.prepare_batch(batch)
+        if self.split is not None:
+            return in_parts(state, pair, partial(self.forward, model, None), self.split)
+        return self.forward(model, state.metrics, pair, batch)[1]
 
     def forward(
         self,

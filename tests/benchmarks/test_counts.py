@@ -31,6 +31,9 @@ SUPERVISED_CALLS = 17
 Three of them announce its events: gradients can be discarded before anybody relies on them. Five
 are torch's engine and what leads to it and to the step: fewer layers than the public calls.
 """
+EVALUATION_CALLS = 16
+"""Python calls of a batch of an evaluation beyond forward and loss: the two functions of the engine,
+the mean of the loss, and no context that the whole pass has around it."""
 README_MODULES = 156
 """Modules of Camshaft that the imports of the README's script load: each takes CPU at the start."""
 FIRING = 2
@@ -233,6 +236,21 @@ def test_a_supervised_step_adds_few_calls_to_those_of_torch():
     beyond = calls(ours) - calls(least)
     assert beyond <= SUPERVISED_CALLS
     assert calls(ours) < calls(raw)
+
+
+def test_a_batch_of_an_evaluation_adds_few_calls_to_forward_and_loss():
+    model = torch.nn.Linear(4, 2)
+    batch = (torch.randn(8, 4), torch.randint(0, 2, (8,)))
+    engine = supervised(model, None, cross_entropy)
+
+    def least(iterations: int) -> None:
+        for _ in range(iterations):
+            cross_entropy(model(batch[0]), batch[1])
+
+    def ours(iterations: int) -> None:
+        engine.evaluate([batch] * iterations)
+
+    assert calls(ours) - calls(least) <= EVALUATION_CALLS
 
 
 @pytest.mark.parametrize("handler", [ClipGradNorm(1.0), GradNorm()])
