@@ -86,18 +86,31 @@ class GlancedFile(MetricFile):
     def _flat(self) -> re.Pattern[bytes]:
         """Matches a flat row, and gives the value of the metric; or gives a line of another kind.
 
-        The names are those that have had numbers so far.
+        The names are those that have had numbers so far. A metric that was not in the first row is
+        in few rows, so all rows up to the next of these are one match.
         """
         value = b"(?:%b|%b)" % (NUMBER, NOT_FINITE)
-        group = b"(?:(%b)|%b)" % (NUMBER, NOT_FINITE)
-        forms = {name: group if name == self.metric else value for name in self.series}
-        items = [
-            b'"(?:step|epoch)": ' + CLOCK,
-            *(b"%b: %b" % (re.escape(json.dumps(n).encode()), form) for n, form in forms.items()),
-            OWN_CLOCK,
-        ]
-        row = rb'\{"iteration": %b(?:, (?:%b))*+\}\n' % (CLOCK, b"|".join(items))
-        return re.compile((b"" if self.metric else b"()") + row + b"|(.*\n)")
+        items = {name: _item(name, value) for name in self.series}
+        others = [b'"(?:step|epoch)": ' + CLOCK, OWN_CLOCK]
+        if not self.metric:
+            return re.compile(b"()" + _row([*items.values(), *others]) + b"|(.*\n)")
+        wanted = _item(self.metric, b"(?:(%b)|%b)" % (NUMBER, NOT_FINITE))
+        others = [each for name, each in items.items() if name != self.metric] + others
+        pattern = _row([wanted, *others]) + b"|(.*\n)"
+        firsts = [each.iterations[0] for each in self.series.values()]
+        if self.series[self.metric].iterations[0] > firsts[0]:
+            pattern = b"(?:%b)*+(?:%b|\\Z)" % (_row(others), pattern)
+        return re.compile(pattern)
+
+
+def _item(name: str, value: bytes) -> bytes:
+    """A name and its value as JSONLines writes them, for a regular expression."""
+    return re.escape(json.dumps(name).encode()) + b": " + value
+
+
+def _row(items: Iterable[bytes]) -> bytes:
+    """A row that begins with its iteration, and has any of these items."""
+    return rb"\{%b(?:, (?:%b))*+\}\n" % (_item("iteration", CLOCK), b"|".join(items))
 
 
 class GlancedFiles(MetricFiles):
