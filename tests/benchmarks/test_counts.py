@@ -32,8 +32,10 @@ Three of them announce its events: gradients can be discarded before anybody rel
 are torch's engine and what leads to it and to the step: fewer layers than the public calls.
 """
 EVALUATION_CALLS = 16
-"""Python calls of a batch of an evaluation beyond forward and loss: the two functions of the engine,
-the mean of the loss, and no context that the whole pass has around it."""
+"""Python calls of a batch of an evaluation beyond forward and loss.
+
+They are the engine's functions and the mean of the loss; what the whole pass has around it is not.
+"""
 README_MODULES = 156
 """Modules of Camshaft that the imports of the README's script load: each takes CPU at the start."""
 FIRING = 2

@@ -96,7 +96,8 @@ class GlancedFile(MetricFile):
             return re.compile(b"()" + _row([*items.values(), *others]) + b"|(.*\n)")
         wanted = _item(self.metric, b"(?:(%b)|%b)" % (NUMBER, NOT_FINITE))
         others = [each for name, each in items.items() if name != self.metric] + others
-        pattern = _row([wanted, *others]) + b"|(.*\n)"
+        # Not `*+`: Python 3.11 mistakes the span of a group inside of it (python/cpython#101955).
+        pattern = _row([wanted, *others], b"*") + b"|(.*\n)"
         firsts = [each.iterations[0] for each in self.series.values()]
         if self.series[self.metric].iterations[0] > firsts[0]:
             pattern = b"(?:%b)*+(?:%b|\\Z)" % (_row(others), pattern)
@@ -108,9 +109,10 @@ def _item(name: str, value: bytes) -> bytes:
     return re.escape(json.dumps(name).encode()) + b": " + value
 
 
-def _row(items: Iterable[bytes]) -> bytes:
+def _row(items: Iterable[bytes], repeated: bytes = b"*+") -> bytes:
     """A row that begins with its iteration, and has any of these items."""
-    return rb"\{%b(?:, (?:%b))*+\}\n" % (_item("iteration", CLOCK), b"|".join(items))
+    row = rb"\{%b(?:, (?:%b))%b\}\n"
+    return row % (_item("iteration", CLOCK), b"|".join(items), repeated)
 
 
 class GlancedFiles(MetricFiles):
