@@ -74,7 +74,7 @@ def plain(directory):
     return facts, None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(files=st.lists(lines_of_rows(), min_size=1, max_size=2), torn=st.sampled_from([b"", *ODD]))
 def test_a_glance_says_what_a_reading_of_all_rows_says(tmp_path_factory, files, torn):
     directory = tmp_path_factory.mktemp("run")
