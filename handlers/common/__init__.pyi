@@ -1,3 +1,4 @@
+from .comparison import WEIGHTS_OF as WEIGHTS_OF
 from .comparison import Mode as Mode
 from .comparison import Monitored as Monitored
 from .comparison import check_metric as check_metric

@@ -16,6 +16,9 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 Mode = Literal["min", "max"]
 
+WEIGHTS_OF = "of_iteration"
+"""The name, after a prefix, of the iteration whose weights the metrics with that prefix measure; it
+is there if they were measured elsewhere."""
 LARGER_IS_BETTER = {
     *("acc", "accuracy", "auc", "auroc", "bleu", "dice", "f1", "iou", "map", "miou", "precision"),
     *("psnr", "r2", "recall", "rouge", "ssim"),

@@ -203,13 +203,42 @@ class Directory:
         return new.number in keep.claimed([*(each.manifest for each in found), new])
 
     def hide_unclaimed(
-        self, keep: Keep, broken: Collection[str] = (), spared: Path | None = None
+        self,
+        keep: Keep,
+        broken: Collection[str] = (),
+        spared: Path | None = None,
+        held: Collection[int] = (),
     ) -> list[Path]:
-        """Hide the checkpoints that no claim keeps, except broken ones and the spared one."""
+        """Hide the checkpoints that no claim keeps, except broken ones and the spared one.
+
+        The last ones that were written of the iterations that are `held` stay too.
+        """
         found = [each for each in self.scan() if each.path.name not in broken]
-        kept = keep.kept(each.manifest for each in found)
+        newest = {each.manifest.iteration: each.manifest.number for each in found}
+        kept = {*keep.kept(each.manifest for each in found), *map(newest.get, held)}
         others = (each for each in found if each.manifest.number not in kept)
         return self.hide(each for each in others if each.path.resolve() != spared)
+
+    def note_metrics(
+        self, saved: Saved, metrics: Mapping[str, float], written: Mapping[str, int]
+    ) -> None:
+        """Give a checkpoint metrics that were measured after it was written, all at once.
+
+        Raises:
+            BrokenCheckpoint: Its manifest cannot be read.
+            OSError: The new manifest cannot be written; the old one stays.
+        """
+        manifest = saved_at(saved.path).manifest  # of those that `scan` knows, sums are left out
+        metrics, written = manifest.metrics | {**metrics}, manifest.written | {**written}
+        temporary = beside(saved.path, "tmp")  # beside it, where the next start sweeps
+        try:
+            with created(temporary) as file:
+                file.write(replace(manifest, metrics=metrics, written=written).to_json().encode())
+            synchronise(temporary)
+            temporary.replace(saved.path / MANIFEST)
+        finally:
+            remove_path(temporary)
+        synchronise(saved.path)
 
     def hide(self, unwanted: Iterable[Saved]) -> list[Path]:
         """Rename checkpoints, so that their names are gone: the hidden paths, to be removed.

@@ -13,7 +13,7 @@ from operator import methodcaller
 from typing import Any, cast
 
 from ....engine.state import as_float
-from ...common import version_of
+from ...common import WEIGHTS_OF, version_of
 from ...files import budget, tree_of
 from .checksums import COLUMN, MANY, Checksums, ManyChecksums, in_columns, of_columns
 from .codec import Encoder, decode, rank_file
@@ -69,6 +69,15 @@ class Manifest:
     def size(self) -> int:
         """The bytes of all files together."""
         return sum(each.size for each in self.files.values())
+
+    def score(self, metric: str) -> float:
+        """A metric of these weights; NaN if there is none, or if it is of another iteration's."""
+        others = (
+            name.removesuffix(WEIGHTS_OF)
+            for name, iteration in self.metrics.items()
+            if name.endswith(f"/{WEIGHTS_OF}") and iteration != self.iteration
+        )
+        return math.nan if metric.startswith((*others,)) else self.metrics.get(metric, math.nan)
 
     @property
     def holds_run(self) -> bool:

@@ -50,7 +50,7 @@ class Best:
         sign = 1 if self.mode == "min" else -1
         scores: dict[object, tuple[float, Manifest]] = {}
         for each in saved:
-            score = sign * each.metrics.get(self.metric, math.nan)
+            score = sign * each.score(self.metric)
             written = each.written.get(self.metric, object())
             if not math.isnan(score):
                 scores.setdefault((written, score), (score, each))
@@ -58,7 +58,8 @@ class Best:
 
     def unknown(self, directory: Path, saved: Iterable[Manifest]) -> ValueError:
         """The error that none of these checkpoints has the metric."""
-        known = ", ".join(map(repr, sorted({name for each in saved for name in each.metrics})))
+        own = {n for each in saved for n in each.metrics if not math.isnan(each.score(n))}
+        known = ", ".join(map(repr, sorted(own)))
         return ValueError(
             f"no checkpoint in {directory} has the metric {self.metric!r}; they have: "
             f"{known or 'none'}"

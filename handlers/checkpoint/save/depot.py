@@ -52,6 +52,8 @@ class Depot:
         """The name of the run and the count of its starts; see `Manifest.run`."""
         self.spared: Path | None = None
         """A checkpoint that is never dropped."""
+        self.held: frozenset[int] = frozenset()
+        """Iterations whose checkpoints are not dropped yet, as something still awaits them."""
         self.newest: Saved | None = None
         """The one that the next save replaces, if both are of the same iteration."""
         self._is_export = is_export
@@ -158,7 +160,7 @@ class Depot:
     def hide_unclaimed(self, keep: Keep, broken: Collection[str]) -> list[Path]:
         """The directories of checkpoints that no claim keeps, under hidden names."""
         try:
-            return self.home.hide_unclaimed(self.claims(keep), broken, self.spared)
+            return self.home.hide_unclaimed(self.claims(keep), broken, self.spared, self.held)
         except OSError as error:  # the save itself has not failed
             logger.warning("older checkpoints stay in %s: %s", self.directory, error)
             return []
