@@ -14,7 +14,8 @@ class ValidationEvents(EventEnum):
     """What happens to validations."""
 
     VALIDATED = "validated"
-    """A `Validate` has written its metrics: the weights are still those that it measured."""
+    """A `Validate` has written its metrics: the weights are still those that it measured. Or a
+    `ValidateElsewhere` has: the weights are those of a later iteration."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,10 +85,15 @@ class Validate:
             name=self.name,
             parent=state,
         )
-        metrics = state.metrics
-        # One that a stop had left is made again, and what it measured then is no other row.
-        is_again = repr(ValidationEvents.VALIDATED) in state.control.unfinished
-        metrics.before = {} if is_again else metrics.entries(0)
-        metrics.update({f"{self.name}/{name}": each for name, each in result.metrics.items()})
-        state.fire(ValidationEvents.VALIDATED)
-        metrics.before = {}
+        write_metrics(state, self.name, result.metrics)
+
+
+def write_metrics(state: State[Any, Any], name: str, measured: Mapping[str, Any]) -> None:
+    """Write what an evaluation of this name has measured, and announce it."""
+    metrics = state.metrics
+    # One that a stop had left is made again, and what it measured then is no other row.
+    is_again = repr(ValidationEvents.VALIDATED) in state.control.unfinished
+    metrics.before = {} if is_again else metrics.entries(0)
+    metrics.update({f"{name}/{each}": value for each, value in measured.items()})
+    state.fire(ValidationEvents.VALIDATED)
+    metrics.before = {}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...engine import Engine, Events, Firing, State
+from ...engine.state import leave_evaluations
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,3 +46,10 @@ class StopAfter:
         clock = state.recall(self, partial(Firing, state.control.began), saved=False)
         if clock.is_over(self.seconds, state.iteration, local=False):
             state.interrupt(f"{self.seconds:g} seconds are over")
+
+    def ask(self, state: State[Any, Any]) -> None:
+        """Interrupt it so, and leave what waits: for a handler that waits, on all ranks at once."""
+        clock = Firing(state.control.began)
+        if self.seconds < math.inf and clock.is_over(self.seconds, state.iteration, local=False):
+            state.interrupt(f"{self.seconds:g} seconds are over")
+            leave_evaluations(state, state, "the time is over")

@@ -147,6 +147,10 @@ class StopOnSignal:
             for event in AT_THE_END:
                 state.engine.signal(event).connect(watch.ask, sender=state)
 
+    def ask(self, state: State[Any, Any]) -> None:
+        """Stop if a rank got a signal: for a handler that waits, on all ranks at once."""
+        state.recall(self, partial(SignalWatch, state, self.every), saved=False).ask(state)
+
     def close(self, state: State[Any, Any]) -> None:
         """Put the old signal handlers back, and exit if there was a signal.
 
