@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
 from ...checkpoint import MANIFEST, Manifest
@@ -33,12 +33,18 @@ FILE = re.compile(rf"(?P<prefix>(host-\d+/)?)(?P<name>{NAME.pattern})/(?P<file>[
 """The name of a file of a checkpoint."""
 
 
-def store_name_of(manifest: Manifest) -> str:
+def store_name_of(manifest: Manifest, parts: Mapping[str, Manifest] | None = None) -> str:
     """What a checkpoint is called in the store: a name that no other checkpoint ever gets.
 
     On the disk a later save of the same iteration may get the name of an earlier one; in a store,
     where files are replaced one by one, that would mix the two.
+
+    Among `parts`, by their folders, it may have its name already: that of a copy of the same files,
+    which lacks metrics that were noted since.
     """
+    for folder, copy in (parts or {}).items():
+        if copy.number == manifest.number and copy.files == manifest.files:
+            return folder.rpartition("/")[2]
     digest = hashlib.sha256(manifest.to_json().encode()).hexdigest()
     return f"iteration-{manifest.iteration:010d}.{int(digest[:8], 16)}"
 

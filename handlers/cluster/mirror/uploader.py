@@ -96,7 +96,7 @@ class Uploader:
             self.store.note(RUN, run)
         # Of this process's own halves, those stay that it can go on with.
         here = () if is_new else Checkpoints(self._outbox or self.directory)
-        stay = {store_name_of(each.manifest) for each in here}
+        stay = {store_name_of(each.manifest, listing.parts) for each in here}
         listing.drop_halves(
             lambda folder: folder.rpartition("/")[2] not in stay and self._tends(folder)
         )
@@ -161,16 +161,19 @@ class Uploader:
         known = {} if self._listing is None else self._listing.parts
         missing = list[Saved]()
         for each in Checkpoints(self._outbox or self.directory):
-            name = store_name_of(each.manifest)
-            if f"{self._prefix}{name}" not in known and name not in self._passed_over:
+            name = store_name_of(each.manifest, known)
+            copy = known.get(f"{self._prefix}{name}")
+            is_there = copy is not None and copy.written == each.manifest.written
+            if not is_there and name not in self._passed_over:
                 missing.append(each)
             elif self._outbox:
                 remove_path(each.path)
         return missing
 
     def _upload(self, saved: Saved, listing: StoreListing) -> None:
-        name, manifest = store_name_of(saved.manifest), saved.manifest.to_json().encode()
-        place, files = f"{self._prefix}{name}", saved.manifest.files
+        name = store_name_of(saved.manifest, listing.parts)
+        place, manifest = f"{self._prefix}{name}", saved.manifest.to_json().encode()
+        files = {} if place in listing.parts else saved.manifest.files  # or it has metrics to copy
         own = self._host.own(files) if self._host else [*files]
         try:
             with linked(saved, own) as folder:  # a run that saves often drops it soon
@@ -227,7 +230,7 @@ class Uploader:
             kept = Keep.of(manifests[-1].keep).kept(listing.values()) if manifests else set()
         except ValueError:  # the claims of a later version
             return
-        stay = {store_name_of(saved.manifest) for saved in here}
+        stay = {store_name_of(saved.manifest, listing.parts) for saved in here}
         for place, manifest in parts:
             is_old = manifest.number < newest and manifest.number not in kept
             if is_old and place.rpartition("/")[2] not in stay and self._tends(place):

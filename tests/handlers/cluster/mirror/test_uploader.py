@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from camshaft.handlers import best, latest
-from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint import Directory, checkpoints
 from camshaft.handlers.cluster.mirror.listing import DRAFT, StoreListing, store_name_of
 
 from .conftest import begun, content_of, copy_all, save
@@ -52,6 +52,22 @@ def test_what_the_claims_have_dropped_goes_and_what_they_want_stays_also_off_the
     save(run, 4, keep, {"loss": 0.4})
     copy_all(store, run)
     assert iterations(store) == [1, 4]
+
+
+def test_metrics_that_are_noted_later_are_copied_and_no_file_again(store, run):
+    keep, done = latest(1) | best(1, "val/loss"), []
+    save(run, 1, keep)
+    copy_all(store, run)
+    Directory(run).note_metrics(checkpoints(run)[0], {"val/loss": 0.5}, {"val/loss": 1})
+    Faulty.before = lambda operation, path: done.append((operation, path.split("/")[-1]))
+    copy_all(store, run)
+    written = {name for operation, name in done if operation == "write"}
+    assert written == {".tmp-WRITER", ".tmp-manifest.json", ".tmp-manifest.draft"}
+    for iteration in (2, 3):
+        save(run, iteration, keep)
+        copy_all(store, run)
+    assert iterations(store) == [1, 3]
+    assert StoreListing(store).in_order()[0][1].metrics == {"val/loss": 0.5}
 
 
 def test_a_run_that_saves_more_often_than_it_is_copied_leaves_no_heap_of_copies(store, run):
