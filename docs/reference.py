@@ -25,7 +25,7 @@ SUBJECTS = {
     ),
     "clusters": (
         "Object stores, replicas and Ray",
-        "cluster.local cluster.mirror cluster.replicas bridges.ray",
+        "cluster.elsewhere cluster.local cluster.mirror cluster.replicas bridges.ray",
     ),
     "evaluation": ("Evaluation", "validate early_stopping restore_best outputs"),
     "metrics": ("Metrics", "metrics"),

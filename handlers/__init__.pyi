@@ -22,6 +22,8 @@ from .checkpoint import checkpoints as checkpoints
 from .checkpoint.format.retention import best as best
 from .checkpoint.format.retention import every as every
 from .checkpoint.format.retention import latest as latest
+from .cluster.elsewhere import ValidateElsewhere as ValidateElsewhere
+from .cluster.elsewhere import follow as follow
 from .cluster.local import Local as Local
 from .cluster.local import LocalCheckpoint as LocalCheckpoint
 from .cluster.mirror import Mirror as Mirror

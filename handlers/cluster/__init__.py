@@ -1,4 +1,4 @@
-"""What several hosts need: disks of their own, an object store, replicas that come and go.
+"""What several hosts need: disks of their own, an object store, replicas, evaluations elsewhere.
 
 A ring around the core: nothing in `engine/`, the usual handlers or `checkpoint/` imports it.
 """

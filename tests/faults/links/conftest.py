@@ -6,7 +6,7 @@ import logging
 import pytest
 import torch
 
-from camshaft import Engine, Events, handlers
+from camshaft import Engine, Events, Stage, handlers
 from camshaft.handlers import (
     CSV,
     Checkpoint,
@@ -22,9 +22,11 @@ from camshaft.handlers import (
     Profile,
     RankLogs,
     TensorBoard,
+    ValidateElsewhere,
     checkpoints,
     export_dcp,
     fetch,
+    follow,
     latest,
     predict,
 )
@@ -94,6 +96,22 @@ def fetched(directory, epochs):
         fetch(f"file://{store}/store", directory)
 
 
+def followed(directory, epochs):
+    """A run that awaits results, and in its middle the script that writes them."""
+
+    class Evaluator:
+        def attach(self, engine):
+            engine.on(Events.ITERATION_STARTED | Events.COMPLETED, stage=Stage.MEASURE)(self.look)
+
+        def look(self, state):
+            for saved in follow(directory, idle=0):
+                saved.write({"loss": 0.5})
+
+    awaits = ValidateElsewhere(lag=1, when=EACH, patience=0.1)
+    saves = Checkpoint(directory, resume=True, background=False, **SAVES)
+    run(Evaluator(), awaits, saves, epochs=epochs)
+
+
 def predictions(directory, epochs):
     data = [torch.full((2,), each) for each in BATCHES]
     found = predict(Engine(lambda state, batch: {"double": 2 * batch}), data, directory)
@@ -119,6 +137,7 @@ WRITERS = {
     "Profile": handler(Profile),
     "Mirror": mirrored,
     "fetch": fetched,
+    "follow": followed,
     "predict": predictions,
     "report": after(lambda d: write_report([d], d / "report.html")),
     "export": after(lambda d: commands.export(d, d / "weights.pt", None)),
