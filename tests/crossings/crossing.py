@@ -132,7 +132,8 @@ class Outcome:
         """What differs after a kill although no word was said of it."""
         heard = {word.partition(":")[0] for word in self.words}
         is_known = any(not word.startswith("killed ") for word in self.words)
-        return [] if is_known else [d for d in self.differs if d.partition(":")[0] not in heard]
+        after = [] if is_known else [each for each in self.differs if each.startswith("killed ")]
+        return [each for each in after if each.partition(":")[0] not in heard]
 
 
 def try_out(file, name, folder, fresh):
