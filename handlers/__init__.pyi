@@ -71,6 +71,7 @@ from .schedules import LRSchedule as LRSchedule
 from .time_handlers import TimeHandlers as TimeHandlers
 from .tools.configs import run_config as run_config
 from .tools.prove import Fingerprints as Fingerprints
+from .tools.replay import ReplayCheck as ReplayCheck
 from .tools.search import LRCurve as LRCurve
 from .tools.search import find_batch_size as find_batch_size
 from .tools.search import find_lr as find_lr

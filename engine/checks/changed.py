@@ -199,6 +199,28 @@ class Changes:
             for name, place in places.items():
                 assign(place, now[name])
 
+    @property
+    def unsaved(self) -> dict[str, Any]:
+        """By expression: the objects with a state that a script uses, and no checkpoint holds."""
+        return {name: each for name, (each, _) in self._unsaved.items()}
+
+    @contextmanager
+    def taken_back(self) -> Generator[None, None, None]:
+        """Within a `with` block, the run may change its values; afterwards they are as before.
+
+        Raises:
+            RuntimeError: It has changed what cannot be put back, such as a large tensor or a hook.
+        """
+        before, lost = self._notes.copies(), list[str]()
+        yield
+        for name, place in self._notes.places([name for name, *_ in self._notes.changed()]).items():
+            is_itself = (was := before.get(name, GONE)) is place.read() and is_plain_tensor(was)
+            assign(place, was)
+            if is_itself or not same_states(place.read(), was):
+                lost.append(name)
+        if lost:
+            raise RuntimeError(f"the run has changed {', '.join(lost)}, which cannot be put back")
+
     def _roots(self) -> Iterator[tuple[str, Any]]:
         """Note the engine's modules and optimizers; give the roots of the search for all others."""
         engine, data = self._state.engine, self._state.control.data

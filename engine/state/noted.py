@@ -6,6 +6,7 @@ import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from operator import call, setitem
 from types import CellType
@@ -100,6 +101,10 @@ class SettingsNoted:
         ]
         return set[str]().union(*apart)
 
+    def copies(self) -> dict[str, Any]:
+        """By name: copies of the values as they are now; of large ones, the values themselves."""
+        return {name: _kept(place.read()) for name, place in self._places.items()}
+
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
         # In one pass without calls, since there may be thousands; most values are the same objects.
@@ -143,6 +148,15 @@ def extent_of(value: Any) -> tuple[int, int] | None:
         if count > MANY:
             break
     return max(1, count), size
+
+
+def _kept(value: Any) -> Any:
+    """A copy of a small value; of a container of other things, another container of these."""
+    if (extent := extent_of(value)) is not None:
+        return copy_of(value) if extent[1] <= LARGEST else value
+    if type(value) is deque:
+        return [*value]
+    return copy(value) if type(value) in CONTAINERS else value
 
 
 def copy_of(value: Any) -> Any:

@@ -44,7 +44,7 @@ def compare(path: Path, other: Path, as_json: bool = False, rtol: float = -1.0) 
                 are_alike = kind in ("gradients", "weights") or one["ranks"] == two["ranks"]
                 if not (a and b and are_alike):
                     left_out[kind] += 1
-                elif kind not in found and (difference := _difference(a, b, rtol)):
+                elif kind not in found and (difference := difference_of(a, b, rtol)):
                     found[kind] = {"iteration": iteration} | difference
         if not both:
             raise ValueError(f"{path} and {other} have no iteration in common")
@@ -70,7 +70,9 @@ def compare(path: Path, other: Path, as_json: bool = False, rtol: float = -1.0) 
     return int(bool(found))
 
 
-def _difference(a: dict[str, str], b: dict[str, str], rtol: float) -> dict[str, Any] | None:
+def difference_of(
+    a: dict[str, str], b: dict[str, str], rtol: float = -1.0
+) -> dict[str, Any] | None:
     """What differs in one kind: the names, how far the first two marks are apart, and a text."""
     apart = {n: _apart(a.get(n), b.get(n)) for n in {**a, **b} if a.get(n) != b.get(n)}
     if not (names := [n for n, by in apart.items() if by is None or by > rtol]):

@@ -108,7 +108,7 @@ class Fingerprints:
 
     def _write(self, row: Prints, objects: Mapping[str, Any], loss: Any) -> None:
         value = loss.item() if isinstance(loss, Tensor) and loss.numel() == 1 else loss
-        row["loss"] = {} if loss is None else {"loss": _mark(value)}
+        row["loss"] = {} if loss is None else {"loss": mark_of(value)}
         row["generators"], row["weights"] = generator_digests(), _marks(objects)
         if (rows := ranks.gathered_at_first(row)) is not None:
             file = JSONFile(self.path, Start("", row["iteration"], True))  # drops later rows
@@ -118,7 +118,7 @@ class Fingerprints:
 
 
 def _row(iteration: int, batch: Any) -> Prints:
-    marks = {name or "batch": _mark(each) for name, each in leaves(batch)}
+    marks = {name or "batch": mark_of(each) for name, each in leaves(batch)}
     return {"iteration": iteration, "batch": marks, "gradients": {}}
 
 
@@ -138,7 +138,7 @@ def _marks(objects: Mapping[str, Any], *, gradients: bool = False) -> dict[str, 
     modules = {n: each for n, each in objects.items() if isinstance(each, Module)}
     models = {n: each for n, each in modules.items() if weights_of(each) and not is_copy(each)}
     return {
-        f"{prefix}." * (len(models) > 1) + name: _mark(value)
+        f"{prefix}." * (len(models) > 1) + name: mark_of(value)
         for prefix, model in models.items()
         for own in [weights_of(model)]
         for name, tensor in zip(plain_names(model, own).values(), own.values(), strict=True)
@@ -146,7 +146,7 @@ def _marks(objects: Mapping[str, Any], *, gradients: bool = False) -> dict[str, 
     }
 
 
-def _mark(value: Any) -> str:
+def mark_of(value: Any) -> str:
     """A checksum; of a tensor also its kind before, and its norm and an alternating sum behind."""
     if not isinstance(value, Tensor):
         is_odd = not isinstance(value, (*PLAIN, list, tuple)) and " at 0x" in repr(value)

@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 
 from ....engine import Engine, Events, Subscription
 from ....engine.checks import generators_of_run, script_functions
-from ....engine.modules import all_modules, optimizers_in, set_in_place, weights_of
-from ....engine.state import capture_generators, restore_generators
+from ....engine.modules import all_modules, optimizers_in, set_in_place
+from ....engine.state import capture_generators, restore_generators, same_states
 from ....engine.update import Update
 
 Undo = Callable[[], object]
@@ -50,19 +50,24 @@ def _owner(receiver: Any) -> Any:
 
 
 @contextmanager
-def as_before(engine: Engine[Any, Any], data: object, *others: Optimizer) -> Generator[Undo]:
+def as_before(
+    engine: Engine[Any, Any], data: object, *others: Any, has_steps: bool = True
+) -> Generator[Undo]:
     """Within a `with` block, train; afterwards objects, data and random generators are as before.
 
     Copies of tensors are on the CPU, so they take no memory of the device, and each tensor stays
     the same object. What `with` gives is a function that goes back to before at once. `others` are
-    optimizers that the engine may not know.
+    optimizers that the engine may not know. Without steps, neither weights nor what optimizers hold
+    is copied, and no data is read.
 
     Raises:
         TypeError: `data` is an iterator.
         ValueError: The engine has no module among its objects.
     """
-    _check(engine, data)
-    undo = [*_objects(engine, others), *_data(data), _generators(engine, data)]
+    if has_steps:
+        _check(engine, data)
+    undo = [*_objects(engine, others, has_steps=has_steps)]
+    undo += [*(_data(data) if has_steps else ()), _generators(engine, data)]
 
     def go_back() -> None:
         for each in undo:
@@ -97,7 +102,7 @@ def _check(engine: Engine[Any, Any], data: object) -> None:
         )
 
 
-def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[Undo]:
+def _objects(engine: Engine[Any, Any], others: Iterable[Any], *, has_steps: bool) -> Iterator[Undo]:
     """The engine's objects; a tensor that several of them have is copied once.
 
     The `state_dict` of a scaler lacks a step that was broken off, and that of an optimizer lacks
@@ -107,19 +112,22 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Optimizer]) -> Iterator[
     stepped = (one for each in updates for one in optimizers_in(each.optimizer))
     found = [*engine.objects.values(), *stepped, *others]
     objects = list({id(each): each for each in found}.values())
-    modules = [each for each in objects if isinstance(each, Module)]
-    tensors = [each for module in modules for each in weights_of(module).values()]
+    parts = all_modules(objects)
+    tensors, containers = list[Tensor](), dict[int, Any]()
     yield partial(_refill, engine.objects, dict(engine.objects))
-    for part in (part for module in modules for part in module.modules()):
-        yield from _attributes(part)
-    containers = dict[int, Any]()
-    for each in objects:
-        if isinstance(each, STEPPERS):
+    for each in (*parts, *(one for one in objects if isinstance(one, STEPPERS))):
+        if has_steps or not isinstance(each, Optimizer):
             _walk(vars(each), containers, tensors)
-        if isinstance(each, Optimizer):  # of a wrapper, these are those of the optimizer inside
+        if has_steps and isinstance(each, Optimizer):
+            # of a wrapper, these are those of the optimizer inside
             _walk((each.state, each.param_groups), containers, tensors)
     yield from map(_content, containers.values())
-    yield from map(_tensor, {id(each): each for each in tensors}.values())
+    kept = {id(each): each for each in tensors if each.is_leaf and not each.is_inference()}
+    for part in parts if not has_steps else ():
+        if getattr(part, "max_norm", None) is None:  # an embedding may scale what it looks up
+            for each in part.parameters(recurse=False):
+                kept.pop(id(each), None)
+    yield from map(_tensor, kept.values())
     for each in objects:
         if not isinstance(each, (Module, *STEPPERS)):
             yield from _state(each)
@@ -196,7 +204,12 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _state(thing: Any) -> Iterator[Undo]:
-    """The `state_dict` of schedules and of the script's own objects."""
+    """The `state_dict` of schedules and of the script's own objects, if it has changed."""
     if hasattr(thing, "load_state_dict"):
         saved = deepcopy(thing.state_dict())
-        yield lambda: thing.load_state_dict(deepcopy(saved))
+
+        def put_back() -> None:
+            if not same_states(thing.state_dict(), saved):
+                thing.load_state_dict(deepcopy(saved))
+
+        yield put_back

@@ -1,0 +1,1 @@
+from .replay_check import ReplayCheck as ReplayCheck
