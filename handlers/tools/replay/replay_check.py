@@ -302,7 +302,9 @@ def _taken_back(
 ) -> Generator[None, None, None]:
     """Within a `with` block, compute a pass without a step; afterwards all is as before."""
     changes, engine = Changes(state), state.engine
-    others = [*changes.unsaved.values(), *filter(None, [update.scaler])]
+    # Also modules that no checkpoint holds, such as the wrapper that ranks have around a model.
+    others = [*changes.unsaved.values(), *filter(None, [update.scaler, update.model])]
+    others += reached([engine.process], lambda kind: issubclass(kind, Module)).values()
     modules = all_modules([*engine.objects.values(), *others])
     own = (*weights.values(), *(each for module in modules for each in module.parameters(False)))
     gradients = [(each, each.grad) for each in {id(each): each for each in own}.values()]
