@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from .engine import advice
 from .handlers import checkpoint
 from .handlers.files import printable
-from .handlers.tools import checkpoints, commands, configs, prove, report
+from .handlers.tools import checkpoints, commands, configs, prove, replay, report
 
 CODES = """\
 exit codes:
@@ -29,6 +29,10 @@ of prove:
   0  proven: a run that is killed and started again ends as the run of no kill
   1  runs differ
   2  the script could not be tried
+of replay:
+  0  the iteration was computed again, and what the run wrote of it is the same
+  1  it differs
+  2  the iteration could not be computed again
 of compare and diff:
   0  no difference
   1  they differ
@@ -52,6 +56,7 @@ A call has a _target_, what to call, and its arguments; it is made once, whereve
 Example: camshaft run config.yaml lr=0.01 '~handlers.stop' --max-batches 3
 """
 KEEP = """which to keep, as in a script: "latest(2) | best(1, 'val/loss')\""""
+KEPT = "keep what this module returns, such as 'blocks.3' or 'blocks.*'; may be given again"
 DCP = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
 RTOL = "ignore relative differences up to this, as between machines"
 
@@ -72,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except configs.ConfigError as error:
             return _complain(error, 2)
     try:
-        if "keep" in given:
+        if command is checkpoints.prune:
             given["keep"] = checkpoint.Keep.of(given["keep"])
     except ValueError as error:
         return _complain(error, 2)
@@ -247,6 +252,16 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_NUMBER),
         _of("--seed", "of the moments of the kills (%(default)s)", default=0, **_NUMBER),
         _of("--keep", "keep the trials", action="store_true", dest="keep_trials"),
+        _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),
+    ),
+    "replay": (
+        lambda: replay.replay_iteration,
+        "Compute one iteration of a run again, from the nearest checkpoint, in a copy.",
+        *(_of("path", "the directory of the run's checkpoints", **_PATH), _JSON),
+        _of("--iteration", "which one", required=True, **_NUMBER | {"type": _at_least(1)}),
+        _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_NUMBER),
+        _of("--pdb", "stop in a debugger at the first line of the process function"),
+        _of("--keep", KEPT, action="append", default=[], metavar="NAME"),
         _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),
     ),
     "doctor": (

@@ -3,7 +3,7 @@
 from ..explain import warn
 from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
 from .attach import attach_checks
-from .changed import Changes, sample, script_functions
+from .changed import Changes, script_functions
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
 from .reached import doubts_of_workers, generators_of_run, reached
@@ -23,7 +23,6 @@ __all__ = [
     "refuse_other_process",
     "refuse_samples",
     "refuse_wrappers",
-    "sample",
     "script_functions",
     "warn",
     "warn_if_it_drifts",

@@ -22,6 +22,7 @@ from ..state import (
     GONE,
     LARGEST,
     MANY,
+    TOO_LARGE,
     SettingsNoted,
     Spot,
     State,
@@ -214,9 +215,9 @@ class Changes:
         before, lost = self._notes.copies(), list[str]()
         yield
         for name, place in self._notes.places([name for name, *_ in self._notes.changed()]).items():
-            is_itself = (was := before.get(name, GONE)) is place.read() and is_plain_tensor(was)
-            assign(place, was)
-            if is_itself or not same_states(place.read(), was):
+            if (was := before.get(name, GONE)) is not TOO_LARGE:
+                assign(place, was)
+            if not same_states(place.read(), was):
                 lost.append(name)
         if lost:
             raise RuntimeError(f"the run has changed {', '.join(lost)}, which cannot be put back")

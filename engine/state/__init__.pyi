@@ -31,6 +31,7 @@ from .noted import CONTAINERS as CONTAINERS
 from .noted import GONE as GONE
 from .noted import LARGEST as LARGEST
 from .noted import MANY as MANY
+from .noted import TOO_LARGE as TOO_LARGE
 from .noted import SettingsNoted as SettingsNoted
 from .noted import Spot as Spot
 from .noted import assign as assign

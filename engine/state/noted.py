@@ -25,6 +25,7 @@ DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
 GONE: Any = object()
+TOO_LARGE: Any = object()
 
 
 class Spot(NamedTuple):
@@ -102,7 +103,7 @@ class SettingsNoted:
         return set[str]().union(*apart)
 
     def copies(self) -> dict[str, Any]:
-        """By name: copies of the values as they are now; of large ones, the values themselves."""
+        """By name: copies of the values as they are now; `TOO_LARGE` of those that are."""
         return {name: _kept(place.read()) for name, place in self._places.items()}
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
@@ -153,7 +154,7 @@ def extent_of(value: Any) -> tuple[int, int] | None:
 def _kept(value: Any) -> Any:
     """A copy of a small value; of a container of other things, another container of these."""
     if (extent := extent_of(value)) is not None:
-        return copy_of(value) if extent[1] <= LARGEST else value
+        return copy_of(value) if extent[1] <= LARGEST else TOO_LARGE
     if type(value) is deque:
         return [*value]
     return copy(value) if type(value) in CONTAINERS else value

@@ -3,4 +3,15 @@ from .compare import difference_of as difference_of
 from .digests import leaves as leaves
 from .fingerprints import Fingerprints as Fingerprints
 from .fingerprints import mark_of as mark_of
+from .fingerprints import weights_by_name as weights_by_name
+from .outcome import CLOCK as CLOCK
+from .outcome import file_rows as file_rows
 from .prove import prove as prove
+from .prove import temporary_place as temporary_place
+from .trial import Ended as Ended
+from .trial import Start as Start
+from .trial import Started as Started
+from .trial import Trial as Trial
+from .trial import UntriedError as UntriedError
+from .trial import on_ranks as on_ranks
+from .trial import start_process as start_process

@@ -55,8 +55,9 @@ def dense_parts(tensor: Any) -> list[Tensor]:
         whole = tensor.detach().to_sparse_coo().coalesce()
         held = [whole.indices(), whole.values()]
     else:
-        plain = tensor.detach().resolve_conj().resolve_neg()
-        return [plain.cpu().contiguous().reshape(-1)]
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        # Not a reshape: that of a single number that was expanded, as of a sum, keeps its stride 0.
+        return [plain.as_strided((plain.numel(),), (1,))]
     return [part for each in held for part in dense_parts(each)]
 
 

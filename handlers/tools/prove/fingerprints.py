@@ -133,15 +133,23 @@ def _together(rows: list[Prints]) -> Prints:
     return made
 
 
-def _marks(objects: Mapping[str, Any], *, gradients: bool = False) -> dict[str, str]:
-    """The marks of the weights and buffers of models, or of the gradients that are there."""
+def weights_by_name(objects: Mapping[str, Any]) -> dict[str, Tensor]:
+    """The weights and buffers of the models among an engine's objects, without those of copies."""
     modules = {n: each for n, each in objects.items() if isinstance(each, Module)}
     models = {n: each for n, each in modules.items() if weights_of(each) and not is_copy(each)}
     return {
-        f"{prefix}." * (len(models) > 1) + name: mark_of(value)
+        f"{prefix}." * (len(models) > 1) + name: tensor
         for prefix, model in models.items()
         for own in [weights_of(model)]
         for name, tensor in zip(plain_names(model, own).values(), own.values(), strict=True)
+    }
+
+
+def _marks(objects: Mapping[str, Any], *, gradients: bool = False) -> dict[str, str]:
+    """The marks of the weights and buffers of models, or of the gradients that are there."""
+    return {
+        name: mark_of(value)
+        for name, tensor in weights_by_name(objects).items()
         if (value := tensor.grad if gradients else tensor) is not None
     }
 

@@ -1,7 +1,8 @@
 """Runs in each process of a trial: keeps its writes in the trial, reports, kills it.
 
 A trial's processes find this file as `sitecustomize`, so it imports the standard library alone. Its
-audit hook (PEP 578) hears `camshaft.Checkpoint.open`, `.begin`, `.save` and `.close`.
+audit hook (PEP 578) hears `camshaft.Checkpoint.open`, `.begin`, `.save` and `.close`. If the trial
+is a replay, it reports and kills nothing, and lets the player follow the run instead.
 """
 
 from __future__ import annotations
@@ -90,6 +91,7 @@ class Hook:
         self.notes: Any = given["notes"]
         self.start: Any = given["start"]
         self.kill: Any = given["kill"]
+        self.replay: Any = given["replay"]
         self.rank: int = int(os.environ.get("RANK", "0"))
         self._own = threading.local()
         self._temporary = (os.path.realpath(tempfile.gettempdir()), "/dev", "/proc")
@@ -163,7 +165,12 @@ class Hook:
                 for each in names:
                     os.symlink(os.path.join(target, each), os.path.join(at, each))
         at = os.path.join(at, last)
-        if what == "name" or not os.path.islink(at):
+        if what == "name":
+            return
+        if not os.path.islink(at):
+            if os.path.isfile(at) and os.stat(at).st_nlink > 1:  # another name may be the user's
+                shutil.copy2(at, f"{at}.own")
+                os.replace(f"{at}.own", at)
             return
         target = os.path.realpath(at)
         if is_in(target, self.place) or not is_in(target, os.sep) or target.startswith("/dev/"):
@@ -204,12 +211,18 @@ class Hook:
         self._directories.add(directory)
 
     def _begins(self, handler: Any, state: Any) -> None:
+        if self.replay:
+            player: Any = import_module("camshaft.handlers.tools.replay.player")
+            player.play(self.replay, handler, state, self._note)
+            return
         self._state = state
         self._tell("begin", handler, state)
         if self.kill and self.kill["kind"] == "moment" and self.rank == self.kill["rank"]:
             threading.Thread(target=self._wait_to_kill, daemon=True).start()
 
     def _saves(self, handler: Any, state: Any) -> None:
+        if self.replay:
+            return
         self._tell("save", handler, state)
         self._counts, due = True, self._is_due()
         if due and self.kill["kind"] == "moment":  # the thread that waits was not fast enough
@@ -218,6 +231,8 @@ class Hook:
         self._operations = 0
 
     def _closes(self, handler: Any, state: Any) -> None:
+        if self.replay:
+            return
         self._tell("close", handler, state)
         if self._state is state:
             self._before, self._state = self._reached(), None

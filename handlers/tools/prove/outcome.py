@@ -67,7 +67,7 @@ def _left(trial: Trial) -> Iterator[tuple[tuple[Kind, str, tuple[Any, ...]], dic
             if ".tfevents." in name:
                 board = f"{place.as_posix()}/*.tfevents.*"
                 rows[board] = _events(file.read_bytes(), rows.get(board, []))
-            elif (found := _rows(file)) is not None:
+            elif (found := file_rows(file)) is not None:
                 rows[own] = found
             elif not OURS.fullmatch(name):
                 yield ("file", own, ()), {"": _digest(file.read_bytes())}
@@ -121,7 +121,7 @@ def _texts(value: Any, name: str) -> Iterator[tuple[str, str]]:
     return ((place, json.dumps(each)) for place, each in leaves_of(value, name))
 
 
-def _rows(file: Path) -> list[dict[str, str]] | None:
+def file_rows(file: Path) -> list[dict[str, str]] | None:
     """The rows of a file; None if it holds no rows."""
     if file.name == "journal.jsonl":
         return [*_journal(file)]

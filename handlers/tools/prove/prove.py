@@ -38,7 +38,7 @@ def prove(
 ) -> int:
     """Kill a script at random moments, and say if it ends as the run that was never interrupted."""
     proof = Proof()
-    with _place(keep_trials) as root, _bar(kills) as tick:
+    with temporary_place(keep_trials) as root, _bar(kills) as tick:
         proof.kept = str(root) if keep_trials else None
         try:
             if kills < 1:
@@ -213,9 +213,9 @@ class Prover:
 
 
 @contextmanager
-def _place(keep: bool) -> Generator[Path, None, None]:
+def temporary_place(keep: bool = False) -> Generator[Path, None, None]:
     """A temporary directory, removed also after Ctrl-C and SIGTERM."""
-    root = Path(tempfile.mkdtemp(prefix="camshaft-prove-")).resolve()
+    root = Path(tempfile.mkdtemp(prefix="camshaft-")).resolve()
     before = None
     with suppress(ValueError):  # not the main thread
         before = signal.signal(signal.SIGTERM, as_interrupted)

@@ -88,6 +88,10 @@ class Trial:
     root: Path
     command: Sequence[str]
     start_one: Start = start_process
+    run: Path | None = None
+    """The directory of a run of the user's whose files but checkpoints the trial begins with."""
+    asked: dict[str, Any] | None = None
+    """What to compute of that run again; None if a trial is to be killed, or to end."""
     starts: list[Ended] = field(default_factory=list[Ended])
 
     def __post_init__(self) -> None:
@@ -96,7 +100,7 @@ class Trial:
         self.place: Path = self.root / "files"
         self.notes: Path = self.root / "notes"
         self.notes.mkdir()
-        mirror(self.home, self.place, skip=self.root.parent)
+        mirror(self.home, self.place, skip=self.root.parent, run=self.run)
         hooks = self.root / "hook"
         hooks.mkdir()
         shutil.copyfile(hook.__file__, hooks / "sitecustomize.py")
@@ -110,8 +114,13 @@ class Trial:
         """Start the command and wait until it ends, or has killed itself as `kill` says."""
         number = len(self.starts)
         file = self.root / f"start-{number}.json"
-        what = {"home": str(self.home), "place": str(self.place), "notes": str(self.notes)}
-        file.write_text(json.dumps({**what, "start": number, "kill": kill}))
+        what: dict[str, Any] = {
+            "home": str(self.home),
+            "place": str(self.place),
+            "notes": str(self.notes),
+        }
+        what |= {"start": number, "kill": kill, "replay": self.asked}
+        file.write_text(json.dumps(what))
         began = time.monotonic()
         program, *arguments = self.command
         command = [program, *map(self._moved, arguments)]
@@ -166,17 +175,19 @@ class Trial:
         return re.sub(path, lambda found: f"{found[1]}{self.place}", text)
 
 
-def mirror(source: Path, place: Path, skip: Path) -> None:
+def mirror(source: Path, place: Path, skip: Path, run: Path | None = None) -> None:
     """Make a working directory like another one: small files copied, others linked, no runs.
 
+    Of a `run` that is asked for, the files but checkpoints are copied.
     What lies near the top comes first; directories that come late in a large tree are links.
     """
     queue, entries = deque([(source, place)]), 0
+    whole = {source, *([] if run is None else [run, *run.parents])}
     while queue:
         directory, own = queue.popleft()
         found = [*os.scandir(directory)]
         entries += len(found)
-        if directory != source and (len(found) > MOST_IN_ONE or entries > MOST_ENTRIES):
+        if directory not in whole and (len(found) > MOST_IN_ONE or entries > MOST_ENTRIES):
             own.symlink_to(directory)
             continue
         own.mkdir()
@@ -184,10 +195,11 @@ def mirror(source: Path, place: Path, skip: Path) -> None:
             path, copy = Path(entry.path), own / entry.name
             if path == skip or entry.name == "__pycache__" or CHECKPOINT.fullmatch(entry.name):
                 continue
-            if entry.is_symlink():
+            if entry.is_symlink() and path not in whole:
                 copy.symlink_to(os.path.realpath(path))
             elif entry.is_dir():
-                if entry.name.startswith(".") or holds_checkpoints(path):
+                is_apart = entry.name.startswith(".") or holds_checkpoints(path)
+                if is_apart and path not in whole:
                     copy.symlink_to(path)
                 else:
                     queue.append((path, copy))

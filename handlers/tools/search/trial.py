@@ -57,8 +57,7 @@ def as_before(
 
     Copies of tensors are on the CPU, so they take no memory of the device, and each tensor stays
     the same object. What `with` gives is a function that goes back to before at once. `others` are
-    optimizers that the engine may not know. Without steps, neither weights nor what optimizers hold
-    is copied, and no data is read.
+    objects that the engine may not know. Without steps, what optimizers hold stays, and so do data.
 
     Raises:
         TypeError: `data` is an iterator.
@@ -112,22 +111,16 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Any], *, has_steps: bool
     stepped = (one for each in updates for one in optimizers_in(each.optimizer))
     found = [*engine.objects.values(), *stepped, *others]
     objects = list({id(each): each for each in found}.values())
-    parts = all_modules(objects)
     tensors, containers = list[Tensor](), dict[int, Any]()
     yield partial(_refill, engine.objects, dict(engine.objects))
-    for each in (*parts, *(one for one in objects if isinstance(one, STEPPERS))):
-        if has_steps or not isinstance(each, Optimizer):
-            _walk(vars(each), containers, tensors)
-        if has_steps and isinstance(each, Optimizer):
-            # of a wrapper, these are those of the optimizer inside
+    kinds = STEPPERS if has_steps else STEPPERS[1:]
+    for each in (*all_modules(objects), *(one for one in objects if isinstance(one, kinds))):
+        _walk(vars(each), containers, tensors)
+        if isinstance(each, Optimizer):  # of a wrapper, these are those of the optimizer inside
             _walk((each.state, each.param_groups), containers, tensors)
     yield from map(_content, containers.values())
-    kept = {id(each): each for each in tensors if each.is_leaf and not each.is_inference()}
-    for part in parts if not has_steps else ():
-        if getattr(part, "max_norm", None) is None:  # an embedding may scale what it looks up
-            for each in part.parameters(recurse=False):
-                kept.pop(id(each), None)
-    yield from map(_tensor, kept.values())
+    own = {id(each): each for each in tensors if each.is_leaf and not each.is_inference()}
+    yield from map(_tensor, own.values())
     for each in objects:
         if not isinstance(each, (Module, *STEPPERS)):
             yield from _state(each)

@@ -22,7 +22,7 @@ from camshaft.handlers import (
     Metrics,
     Validate,
 )
-from camshaft.handlers.tools.prove import compare
+from camshaft.handlers.tools.prove import compare, mark_of
 
 
 def parts():
@@ -447,3 +447,8 @@ def test_an_evaluation_and_a_rehearsal_write_nothing(tmp_path):
     engine.simulate(max_epochs=1, epoch_length=3)
     engine.evaluate(DataLoader(data, 20))
     assert not [*tmp_path.iterdir()]
+
+
+def test_a_gradient_of_one_expanded_number_has_the_mark_of_its_value():
+    marks = [mark_of(each) for each in (torch.ones(()).expand(1), torch.ones(1))]
+    assert marks[0] == marks[1]

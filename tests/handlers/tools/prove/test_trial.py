@@ -32,6 +32,7 @@ def hook(home, tmp_path):
         "notes": str(tmp_path),
         "start": 0,
         "kill": None,
+        "replay": None,
     }
     (tmp_path / "trial.json").write_text(json.dumps(given))
     return Hook(str(tmp_path / "trial.json"))
@@ -63,3 +64,20 @@ def test_a_path_of_the_user_is_refused_with_what_to_do(home, hook, tmp_path):
     (note,) = [json.loads(line) for line in next(tmp_path.glob("000-*")).read_text().splitlines()]
     assert "relative to its working directory" in note["problem"]
     hook._write(home / "pkg/__pycache__/train.pyc", "empty")  # Python's own
+
+
+def test_a_file_that_has_another_name_of_the_users_is_copied_before_it_is_written(
+    home, hook, tmp_path
+):
+    place = tmp_path / "place"
+    (place / "pkg/train.py").unlink()
+    (place / "pkg/train.py").hardlink_to(home / "pkg/train.py")
+    hook._write(place / "pkg/train.py", "copy")
+    (place / "pkg/train.py").write_text("other")
+    assert (home / "pkg/train.py").read_text() == "source"
+
+
+def test_of_a_run_that_is_asked_for_all_but_checkpoints_is_copied(home, tmp_path):
+    mirror(home, tmp_path / "place", skip=tmp_path / "no", run=home / "runs/a")
+    assert [each.name for each in (tmp_path / "place/runs/a").iterdir()] == ["rows.jsonl"]
+    assert not (tmp_path / "place/runs/a/rows.jsonl").is_symlink()
