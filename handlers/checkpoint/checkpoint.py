@@ -6,12 +6,14 @@ import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Changes
 from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
+from .directory import Saved, Verify, chosen, find
 from .export import Export
 from .format import Keep, latest
 from .load import EvaluatesSaved, VerifyingReader, note_settings, resume
@@ -77,6 +79,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             directory holds none; `"best"` for the best one by the claim in `keep`; the path of one
             checkpoint to resume from no other. A run of a given state loads nothing. Of several
             `Checkpoint` of an engine, one resumes.
+        parent: Another run's directory, or one of its checkpoints: where a run begins that finds no
+            checkpoint in its own. It forks off once, and later starts go on with its own.
         override: What may differ from the checkpoint; any other difference is an error that lists
             it. Names of settings, such as `"optimizer.lr"`, `"scheduler.T_max"` or all of
             `"scheduler"`: the script's value counts, and a schedule is replayed to where the run
@@ -116,6 +120,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)
     keep: Keep = latest(2)
     resume: bool | str | Path | None = None
+    parent: str | Path | None = None
     override: Sequence[str] = ()
     reset: Sequence[str] = ()
     start_over: bool = False
@@ -138,6 +143,11 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             )
         if self.resume == "best" and len(self.keep.bests) != 1:
             raise ValueError(f"resume='best' needs one best(...) in keep; it is {self.keep!r}")
+        if self.parent is not None and self.resume not in (True, "latest"):
+            raise ValueError(
+                f"parent={str(self.parent)!r} and resume={self.resume!r}: a run that forks off "
+                "goes on from its own checkpoints when it is started again; write resume=True"
+            )
         if self._path is not None and not self._path.exists():
             raise FileNotFoundError(
                 f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
@@ -268,6 +278,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         """Resume from the chosen checkpoint; False if there is none."""
         once = VerifyingReader()
         saved, broken = depot.find(self.resume or "latest", self.keep, once.verify)
+        if saved is None and self.parent is not None:
+            saved = chosen(partial(_newest_of, Path(self.parent)), once.verify)
         if saved is None:
             return False
         name = state.memory.names[id(self)]  # as it has a recorder by now
@@ -296,3 +308,13 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         depot = super().depot(state)
         depot.spared = self._path and self._path.resolve()
         return depot
+
+
+def _newest_of(parent: Path, verify: Verify) -> Saved:
+    """The checkpoint at a path; of a directory the newest good one."""
+    if (saved := find(parent, verify)) is None:
+        raise FileNotFoundError(
+            f"parent={str(parent)!r} holds no checkpoint, and neither does the run's own "
+            "directory: name the directory of the run to fork off from, or one of its checkpoints"
+        )
+    return saved

@@ -77,7 +77,7 @@ class Mixture(Sampler[int]):
             )
         self.data: ConcatDataset[Any] = ConcatDataset([sources[name] for name in self.names])  # type: ignore[misc]
         self.sizes: list[int] = [len(sources[name]) for name in self.names]  # type: ignore[arg-type]
-        self.weights: list[float] = self._weights(weights, temperature)
+        self._shares: tuple[float, ...] = tuple(self._weights(weights, temperature))
         if not hasattr(seed, "__index__"):
             raise TypeError(f"Mixture(seed={seed!r}): needs a whole number, the same on all ranks")
         self.ended = ended
@@ -91,6 +91,14 @@ class Mixture(Sampler[int]):
                     f"the source {name!r} gives no sample in an epoch of {len(self)}: give it "
                     'more weight, or make epochs longer, by ended="repeat" and samples='
                 )
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The shares of the sources, by the order of their names; they add up to 1.
+
+        They are fixed, since what earlier epochs have had of a source follows from them.
+        """
+        return self._shares
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the order of this epoch, counted from 0; the engine calls it."""
@@ -112,7 +120,7 @@ class Mixture(Sampler[int]):
         return iter(order.tolist())
 
     def __repr__(self) -> str:
-        shares = zip(self.names, self.weights, self.sizes, strict=True)
+        shares = zip(self.names, self._shares, self.sizes, strict=True)
         sources = ", ".join(f"{name}: {weight} of {size}" for name, weight, size in shares)
         options = f"samples={self.samples}, random={self.random}, seed={self.seed}"
         return f"Mixture({sources}, ended={self.ended}, {options})"
@@ -148,7 +156,7 @@ class Mixture(Sampler[int]):
         while left:
             part, counts = [], dict.fromkeys(left, 0)
             missing = set(left)
-            for source in _even({each: self.weights[each] for each in left}):
+            for source in _even({each: self._shares[each] for each in left}):
                 part.append(source - len(self.sizes))
                 counts[source] += 1
                 if counts[source] == left[source]:

@@ -154,9 +154,10 @@ class LocalCheckpoint(Checkpoint):
 
     def __post_init__(self, local: object, frozen: bool) -> None:
         super().__post_init__(local, frozen)
-        if self.resume not in (True, False, None, "latest"):
+        if self.resume not in (True, False, None, "latest") or self.parent is not None:
+            given = f"resume={str(self.resume)!r}" if self.parent is None else "parent=..."
             raise ValueError(
-                f"LocalCheckpoint(resume={str(self.resume)!r}): hosts that share no directory "
+                f"LocalCheckpoint({given}): hosts that share no directory "
                 "resume from the newest checkpoint alone, with resume=True; to begin from another "
                 "one, copy it to a directory that all hosts share, or to each host"
             )

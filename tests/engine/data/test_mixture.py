@@ -92,7 +92,7 @@ def test_a_temperature_makes_the_weights_of_the_sizes():
     def weights(**options):
         return Mixture({"a": range(16), "b": range(64)}, **options).weights
 
-    assert weights() == weights(temperature=1) == [0.2, 0.8]
+    assert weights() == weights(temperature=1) == (0.2, 0.8)
     assert weights(temperature=2) == pytest.approx([1 / 3, 2 / 3])
     assert weights(temperature=1e9) == pytest.approx([0.5, 0.5])
 
@@ -283,3 +283,10 @@ def test_a_slice_of_a_tensor_dataset_is_refused_since_it_would_be_two_samples():
 def test_sources_and_weights_without_names_are_refused(given):
     with pytest.raises(TypeError, match="sources and weights need names"):
         Mixture(**{"sources": {"a": range(3), "b": range(2)}, **given})
+
+
+def test_weights_are_not_set_in_mid_run_since_the_place_in_each_source_follows_from_them():
+    mixture = Mixture({"a": range(16), "b": range(64)}, weights={"a": 3, "b": 1})
+    assert mixture.weights == (0.75, 0.25)
+    with pytest.raises(AttributeError, match="weights"):
+        mixture.weights = [0.5, 0.5]

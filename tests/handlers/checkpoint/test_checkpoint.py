@@ -277,6 +277,40 @@ def test_the_one_that_the_script_names_is_never_dropped(tmp_path):
     assert numbers(tmp_path) == [2, 16, 18]
 
 
+@pytest.mark.parametrize("is_one", [False, True], ids=["directory", "one checkpoint"])
+def test_a_fork_begins_at_its_parent_once_and_goes_on_with_its_own_after_a_crash(tmp_path, is_one):
+    own, parent = tmp_path / "fork", tmp_path / "parent"
+    when = Events.ITERATION_COMPLETED(every=2)
+    Script((Checkpoint(parent, when=when, keep=every(1)),)).run(max_epochs=1)
+    kept = [(each.manifest, each.path.stat().st_mtime_ns) for each in checkpoints(parent)]
+    named = checkpoints(parent)[0].path if is_one else parent
+
+    def fork(directory, seed):
+        handler = Checkpoint(directory, when=when, resume=True, parent=named)
+        return Script((handler,), seed=seed)
+
+    whole = fork(tmp_path / "whole", 3).run()
+    first, began = fork(own, 3), []
+    first.engine.on(Events.ITERATION_STARTED(at=9))(crash)
+    with pytest.raises(CrashError):
+        first.run()
+    shutil.move(parent, tmp_path / "gone")
+    second = fork(own, 5)
+    second.engine.on(Events.STARTED)(lambda state: began.append(state.iteration))
+    assert equal(second.run(), whole)
+    assert began == [8]
+    assert [(e.manifest, e.path.stat().st_mtime_ns) for e in checkpoints(tmp_path / "gone")] == kept
+    assert numbers(own)[0] > (2 if is_one else 4)
+
+
+def test_a_fork_without_any_checkpoint_to_begin_from_does_not_start(tmp_path):
+    script = Script((Checkpoint(tmp_path / "fork", resume=True, parent=tmp_path / "none"),))
+    with pytest.raises(FileNotFoundError, match="none' holds no checkpoint, and neither does"):
+        script.run()
+    with pytest.raises(ValueError, match="a run that forks off goes on from its own"):
+        Checkpoint(tmp_path, parent=tmp_path / "none")
+
+
 def test_a_run_set_back_writes_its_iterations_again_and_goes_on_from_there(tmp_path):
     scoring([0.1] * 9, Checkpoint(tmp_path, keep=latest(9))).run("ab", max_epochs=3)
     first = checkpoints(tmp_path)[0].path
