@@ -48,6 +48,11 @@ OF_A_BACKWARD_PASS = {
         "compute the second loss after the first update, or update(state, loss_a + loss_b)",
         OPTIMIZE_IN_TRAINING,
     ),
+    "during selective activation checkpoint has been mutated": (
+        "A result that checkpoint_activations(keep=...) keeps was changed in place afterwards: "
+        "write relu(x) for relu_(x) and for inplace=True, x = x + y for x += y, or leave keep= out",
+        OPTIMIZE_IN_TRAINING,
+    ),
     "'float' object has no attribute 'backward'": (
         "A loss has to be a tensor: leave out .item() and float()",
         OPTIMIZE_IN_TRAINING,

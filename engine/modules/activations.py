@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
 
+from .selective import Keep, Selection
 from .wrappers import unwrap
 
 
-def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
+def checkpoint_activations(model: Module, *patterns: str, keep: Keep | None = None) -> list[str]:
     """Keep only the inputs of these parts of a model, and compute the rest again for the gradient.
 
     The gradients are the same to the last bit, random numbers of torch and running statistics
     included. Names of weights stay as they are, and so does the model's class. Call it before
-    `torch.compile` and `DistributedDataParallel`.
+    `torch.compile` and `DistributedDataParallel`. If it is called again for a part, the last call
+    counts.
 
-    Chen, Xu, Zhang and Guestrin, 2016: Training deep nets with sublinear memory cost.
+    Chen, Xu, Zhang and Guestrin, 2016: Training deep nets with sublinear memory cost. Korthikanti
+    et al., 2022: Reducing activation recomputation in large transformer models, for `keep`.
 
     Args:
         model: Changed in place.
         patterns: Names of parts, as in `model.named_modules()`, with `*`, `?` and `[...]` as in
             file names. If a part and a part inside it match, the outer one is taken. A list of
             modules is not a part, so `"blocks.*"` means each block.
+        keep: Operations whose results are kept too: `"matmul"` for matrix products and fused
+            attention, a list such as `[torch.ops.aten.mm.default]`, or a policy as in
+            `torch.utils.checkpoint.create_selective_checkpoint_contexts`. What draws random
+            numbers, casts, or changes a tensor in place is computed again in any case.
 
     Returns:
         The names of the parts.
 
     Raises:
-        ValueError: A pattern matches no part.
+        ValueError: A pattern matches no part, or `keep` is another word.
+        TypeError: `keep` is none of these; later, a policy gives no answer.
+        RuntimeError: With `keep`, a second backward pass through the same graph.
 
     >>> from torch.nn import Linear, ModuleDict, Sequential
     >>> model = ModuleDict({"stem": Linear(4, 4), "blocks": Sequential(Linear(4, 4), Linear(4, 4))})
     >>> checkpoint_activations(model, "blocks.*")
     ['blocks.0', 'blocks.1']
     """
+    selection = None if keep is None else Selection(keep)
     named = {name: each for name, each in unwrap(model).named_modules() if name and _runs(each)}
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in named):
@@ -53,9 +62,11 @@ def checkpoint_activations(model: Module, *patterns: str) -> list[str]:
         is_meant = any(fnmatchcase(name, pattern) for pattern in patterns)
         if is_meant and not any(name.startswith(f"{outer}.") for outer in chosen):
             chosen.append(name)
-            if getattr(part.forward, "func", None) is not _recomputed:
-                # A partial over the module: in a deep copy, for averages, it refers to the copy.
-                part.forward = partial(_recomputed, part, part.forward)
+            forward = part.forward
+            if getattr(forward, "func", None) is _recomputed:
+                forward = forward.args[1]
+            # A partial over the module: in a deep copy, for averages, it refers to the copy.
+            part.forward = partial(_recomputed, part, forward, selection)
     return chosen
 
 
@@ -64,30 +75,40 @@ def _runs(module: Module) -> bool:
     return type(module).forward is not Module.forward
 
 
-def _recomputed(part: Module, forward: Any, /, *inputs: Any, **options: Any) -> Any:
+def _recomputed(
+    part: Module, forward: Any, selection: Selection | None, /, *inputs: Any, **options: Any
+) -> Any:
     if not torch.is_grad_enabled():
         return forward(*inputs, **options)
     call = partial(forward, **options)
-    if torch.compiler.is_compiling():  # allows no context_fn; updates statistics only once anyway
-        return checkpoint(call, *inputs, use_reentrant=False)
-    contexts = lambda: (nullcontext(), _unobserved(part))  # noqa: E731
+    if torch.compiler.is_compiling():  # updates statistics only once anyway
+        if selection is None:
+            return checkpoint(call, *inputs, use_reentrant=False)
+        return checkpoint(call, *inputs, use_reentrant=False, context_fn=selection.compiled)
+
+    def contexts() -> tuple[Any, Any]:
+        first, again = selection.contexts() if selection else (nullcontext(), nullcontext())
+        return first, _Again(part, again)
+
     return checkpoint(call, *inputs, use_reentrant=False, context_fn=contexts)
 
 
-@contextmanager
-def _unobserved(part: Module) -> Generator[None]:
-    """Let BatchNorm update copies of its statistics: the originals include this batch already."""
-    norms = [each for each in part.modules() if getattr(each, "track_running_stats", False)]
-    kept = [
-        (norm, name, buffer)
-        for norm in norms
-        if norm.training
-        for name, buffer in norm.named_buffers(recurse=False)
-    ]
-    for norm, name, buffer in kept:
-        setattr(norm, name, buffer.clone())
-    try:
-        yield
-    finally:
-        for norm, name, buffer in kept:
-            setattr(norm, name, buffer)
+class _Again(ExitStack):
+    """Lets BatchNorm update copies of its statistics: the originals include this batch already."""
+
+    def __init__(self, part: Module, context: AbstractContextManager[Any]) -> None:
+        super().__init__()
+        self._part, self._context = part, context
+
+    def __enter__(self) -> Self:
+        for norm in self._part.modules():
+            if norm.training and getattr(norm, "track_running_stats", False):
+                for name, buffer in list(norm.named_buffers(recurse=False)):
+                    self.callback(setattr, norm, name, buffer)
+                    setattr(norm, name, buffer.clone())
+        try:
+            self.enter_context(self._context)  # after the copies, which are no part of the pass
+        except BaseException:
+            self.close()
+            raise
+        return super().__enter__()

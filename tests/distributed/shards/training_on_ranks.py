@@ -153,7 +153,8 @@ def frozen_layers_rates_and_groups_are_as_ever():
 
 def activations_may_be_computed_again():
     whole, _ = train("alone", accumulate=2)
-    for again in (checkpointed_by_name, checkpointed_by_wrapper, checkpointed_by_hand):
+    ways = (checkpointed_by_name, checkpointed_by_wrapper, checkpointed_by_hand)
+    for again in (*ways, partial(checkpointed_by_name, keep="matmul")):
         net = again(Net())
         engine = supervised(net, adamw(net), mse_loss, accumulate=2)
         engine.run(dealt(batches()), max_epochs=1)
@@ -164,8 +165,8 @@ def activations_may_be_computed_again():
             assert all(torch.allclose(a, b, rtol=0, atol=1e-12) for a, b in names)
 
 
-def checkpointed_by_name(net):
-    assert checkpoint_activations(net, "up", "first") == ["up", "first"]
+def checkpointed_by_name(net, keep=None):
+    assert checkpoint_activations(net, "up", "first", keep=keep) == ["up", "first"]
     return sharded(WAY, net)
 
 
