@@ -1,5 +1,11 @@
 """Code that torch generates: its last bits depend on the sizes of batches that it was made for."""
 
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 import torch._inductor.config
@@ -46,3 +52,21 @@ def test_a_run_that_goes_on_with_a_short_batch_is_the_uninterrupted_one_to_the_l
     found = train(tmp_path / "run")  # 9 samples, then 32
     for one, other in zip(found, expected, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_started_again_loads_what_was_compiled_from_its_directory(tmp_path):
+    def start(name, *arguments):
+        script = Path(__file__).with_name("compiled_run.py")
+        command = [sys.executable, script, tmp_path / name, *arguments]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert made.returncode == (-signal.SIGKILL if arguments else 0), made.stderr
+        return json.loads(made.stdout) if made.stdout else None
+
+    whole = start("whole")
+    assert whole["misses"] > 0 == whole["hits"]
+    start("run", "killed")
+    again = start("run")
+    assert again["weights"] == whole["weights"]
+    assert (again["misses"], again["hits"]) == (0, whole["misses"])
+    assert again["built"] <= 1 < whole["built"]  # the one compares torch's headers
