@@ -62,7 +62,7 @@ def checkpoint_activations(model: Module, *patterns: str, keep: Keep | None = No
         is_meant = any(fnmatchcase(name, pattern) for pattern in patterns)
         if is_meant and not any(name.startswith(f"{outer}.") for outer in chosen):
             chosen.append(name)
-            forward = part.forward
+            forward: Any = part.forward
             if getattr(forward, "func", None) is _recomputed:
                 forward = forward.args[1]
             # A partial over the module: in a deep copy, for averages, it refers to the copy.

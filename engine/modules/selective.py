@@ -12,10 +12,10 @@ from torch._ops import HigherOrderOperator, OpOverload, OpOverloadPacket
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
-Operation = OpOverload | HigherOrderOperator
 Policy = Callable[..., CheckpointPolicy | bool]
 """What torch asks about each operation: `policy(context, operation, *inputs, **options)`."""
-Keep = Literal["matmul"] | Sequence[Operation] | Policy
+Keep = Literal["matmul"] | Sequence[Any] | Policy
+"""A word, operations such as `torch.ops.aten.mm.default`, or a policy."""
 
 PRODUCTS = [
     *("mm", "addmm", "bmm", "baddbmm", "linear"),
@@ -65,7 +65,7 @@ class _Asked(TorchDispatchMode):
 
     supports_higher_order_operators = True
 
-    def __init__(self, mode: TorchDispatchMode, chosen: frozenset[Operation] | None) -> None:
+    def __init__(self, mode: TorchDispatchMode, chosen: frozenset[Any] | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._mode, self._chosen, self._is_used = mode, chosen, False
 
@@ -92,7 +92,7 @@ class _Asked(TorchDispatchMode):
         return operation(*args, **options)
 
 
-def _chosen_by(keep: Any) -> frozenset[Operation] | None:
+def _chosen_by(keep: Any) -> frozenset[Any] | None:
     """The operations whose results are kept; None if a policy says so of each.
 
     Raises:
@@ -110,9 +110,9 @@ def _chosen_by(keep: Any) -> frozenset[Operation] | None:
     is_one = isinstance(keep, OpOverload | OpOverloadPacket | HigherOrderOperator)
     if callable(keep) and not is_one:
         return None
-    several = keep if isinstance(keep, Sequence) else [keep]
+    several: Any = keep if isinstance(keep, Sequence) else [keep]
     for each in several:
-        if not isinstance(each, Operation):
+        if not isinstance(each, OpOverload | HigherOrderOperator):
             raise TypeError(
                 f"checkpoint_activations(keep={keep!r}): needs 'matmul', a list of overloads such "
                 f"as [torch.ops.aten.mm.default], or a policy; {each!r} is none of them"
@@ -153,10 +153,11 @@ def _may_be_kept(
         return False
     if not isinstance(operation, OpOverload):
         return True
-    if operation is CAST or operation._schema.is_mutable:
+    schema: Any = operation._schema  # pyright: ignore[reportPrivateUsage]
+    if operation is CAST or schema.is_mutable:
         return False
     if Tag.nondeterministic_seeded not in operation.tags:
         return True
-    names = [each.name for each in operation._schema.arguments]
+    names = [each.name for each in schema.arguments]
     given = {**dict(zip(names, inputs, strict=False)), **options}
     return "dropout_p" in names and given.get("dropout_p", 0.0) == 0.0
