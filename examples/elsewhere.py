@@ -83,7 +83,7 @@ def evaluate(options: argparse.Namespace) -> None:
     loader = DataLoader(digits()[1], 128)
     engine = supervised(model, loss_fn=nn.functional.cross_entropy)
     engine.add(EMA(0.9), Metrics({"accuracy": accuracy}), Checkpoint(options.directory))
-    for saved in follow(options.directory, "val", idle=options.idle):
+    for saved in follow(options.directory, name="val", idle=options.idle):
         measured = engine.evaluate(loader, checkpoint=saved.path, weights="ema").metrics
         saved.write(measured)
         print(f"{saved.path.name}: {measured['loss']:.4f}, {measured['accuracy']:.1%}", flush=True)

@@ -8,7 +8,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/env"
 "$folder/env/bin/pip" install --quiet torch==2.13.0
-"$folder/env/bin/pip" install --quiet lhotse==1.33.0
+"$folder/env/bin/pip" install --quiet lhotse==1.33.0 urllib3
 cat > "$folder/tried.py" <<'CODE'
 from lhotse import CutSet, MonoCut
 from lhotse.dataset import SimpleCutSampler

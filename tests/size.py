@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 36_690, 53_515, 31_290, 80_550
+CORE, LINES, CODE, TESTS = 36_910, 53_740, 31_430, 80_900
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

@@ -65,7 +65,7 @@ class Followed(Saved):
 
 
 def follow(
-    directory: str | Path, name: str = "val", *, which: Which = "asked", idle: float = math.inf
+    directory: str | Path, *, name: str = "val", which: Which = "asked", idle: float = math.inf
 ) -> Iterator[Followed]:
     """The checkpoints of a run as they come, on any machine that sees its directory.
 

@@ -194,8 +194,8 @@ class ValidateElsewhere:
                     if found is None and waited > self.patience:
                         raise TimeoutError(
                             f"{self._what(iteration)} is not there after {waited:.0f} seconds: "
-                            f"start the script that evaluates by follow(..., {self.name!r}), then "
-                            "this one again; or go on without: late='skip'"
+                            f"start the script that evaluates by follow(..., name={self.name!r}), "
+                            "then this one again; or go on without: late='skip'"
                         )
             if (found := ranks.from_first(found)) is not None:
                 if "metrics" in found:

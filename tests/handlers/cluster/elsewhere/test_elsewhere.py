@@ -42,7 +42,7 @@ class Killed(BaseException):
 def evaluate(directory, scores=SCORES, name="val", **how):
     """Evaluate what is there, in a script that ends then; the iterations that were evaluated."""
     done = []
-    for saved in follow(directory, name, idle=0, **how):
+    for saved in follow(directory, name=name, idle=0, **how):
         iteration = saved.manifest.iteration
         assert [*saved.state_dict("model")] == ["weight", "pace"]
         if (score := scores.get(iteration)) is not None:
