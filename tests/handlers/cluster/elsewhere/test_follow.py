@@ -24,7 +24,7 @@ def test_it_gives_those_that_were_asked_for_or_all_or_the_newest(tmp_path, save)
     for iteration in range(1, 5):
         save(iteration, reason=f"seldom, {ASKED}" if iteration % 2 else "often")
     assert iterations(follow(tmp_path / "run", idle=0)) == [1, 3]
-    assert iterations(follow(tmp_path / "run", "test", idle=0)) == []
+    assert iterations(follow(tmp_path / "run", name="test", idle=0)) == []
     assert iterations(follow(tmp_path / "run", which="every", idle=0)) == [1, 2, 3, 4]
     newest = follow(tmp_path / "run", which="newest", idle=0)
     assert next(newest).manifest.iteration == 4
@@ -124,7 +124,7 @@ def test_two_scripts_need_two_names(tmp_path, save):
     next(first)
     with pytest.raises(BlockingIOError, match="evaluations/val"):
         next(follow(tmp_path / "run", idle=0))
-    assert iterations(follow(tmp_path / "run", "test", which="every", idle=0)) == [1]
+    assert iterations(follow(tmp_path / "run", name="test", which="every", idle=0)) == [1]
     first.close()
     assert iterations(follow(tmp_path / "run", idle=0)) == [1]
 
