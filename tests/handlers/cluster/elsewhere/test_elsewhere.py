@@ -246,7 +246,8 @@ def test_a_run_that_waits_can_be_stopped_and_goes_on_waiting(tmp_path, kind):
 
 
 def test_a_run_that_waits_too_long_says_what_to_start(tmp_path):
-    with pytest.raises(TimeoutError, match=r"of iteration 2 is not there .* follow\(..., name='val'\)"):
+    says = r"of iteration 2 is not there .* follow\(..., name='val'\)"
+    with pytest.raises(TimeoutError, match=says):
         run(tmp_path, evaluator=None, patience=0.1)
     assert run(tmp_path)[2] == "max_iterations"
 
