@@ -88,15 +88,16 @@ class Pass(Generic[Batch]):
         return self
 
     def compare_beginning(self) -> None:
-        """Begin the latest pass, which is over, once more, and warn if it begins otherwise.
+        """Begin the latest pass of another process once more, and warn if it begins otherwise.
 
         In the middle of a pass, what is read again shows what a source keeps to itself. Between two
         passes, nothing else would.
         """
         source, position = self.source, self.state.control.position
         assert position is not None
+        is_here = not position.is_loaded  # a source of this process has what it keeps
         is_other = len(generators_of(source.given)) != len(position.rng.generators)
-        if source.has_state or position.is_once or source.is_once or is_other:
+        if is_here or is_other or source.has_state or source.is_once or position.is_once:
             return
         self.position = position
         with self._rewound():
@@ -104,6 +105,7 @@ class Pass(Generic[Batch]):
                 source.begin()
             next(source.open(position, 0), END)
             warn_of_other_beginning(source, position, self.state.epoch)
+        position.is_loaded = False
 
     @contextmanager
     def _rewound(self) -> Generator[None, None, None]:

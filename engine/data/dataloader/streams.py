@@ -57,6 +57,7 @@ class ShardedLoader(Loader):
         order.name, order.ranks = repr(self.stream), self.stream.num_replicas
         order.batch, order.splits_anywhere = (data.batch_size or 1) * order.ranks, True
         super().__init__(data, order)
+        self.is_known: bool = True
         vars(self.copy)["dataset"] = self.stream
 
     def open(self, position: Position, consumed: int) -> Iterator[Any]:

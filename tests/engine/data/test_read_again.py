@@ -109,6 +109,28 @@ def test_data_that_begin_an_epoch_otherwise_are_told_of_between_two_epochs(kind,
     assert "begun again, epoch 1 has another first batch, by the " in caplog.text
 
 
+@pytest.mark.parametrize("make", [lambda: DataLoader(Counting(), 4), Rows], ids=["counts", "rows"])
+def test_a_source_of_the_same_process_is_not_begun_once_more(make, caplog):
+    begun, data = [], make()
+    kind = Counting if isinstance(data, DataLoader) else Rows
+    engine = Engine(lambda state, batch: None)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, "__iter__", noting(kind.__iter__, begun))
+        state = engine.run(data, max_epochs=1)
+        for epochs in (2, 3):
+            engine.run(data, state=state, max_epochs=epochs)
+    assert len(begun) == 3
+    assert not caplog.records
+
+
+def noting(begin, begun):
+    def begin_and_note(self):
+        begun.append(self)
+        return begin(self)
+
+    return begin_and_note
+
+
 def test_a_data_set_that_counts_its_passes_is_told_of_behind_epoch_2(caplog):
     resumed(lambda: DataLoader(Counting(), 4), Events.EPOCH_COMPLETED(at=2))
     assert "epoch 2 has another first batch, by the DataLoader" in caplog.text
