@@ -132,7 +132,7 @@ def warn_of_other_beginning(source: Any, position: Position, epoch: int) -> None
 
 def _owner(source: Any, of: str) -> str:
     """The class that gives the batches, or draws the indices."""
-    owner = source.data if "batches" in of else getattr(source.order, "sampler", source.data)
+    owner = source.data if "batches" in of else getattr(source.order, "ones", source.data)
     return type(owner).__name__
 
 

@@ -305,7 +305,7 @@ def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> Non
     numbers = scalars(state.metrics)
     missing = sorted({best.metric for best in keep.bests} - numbers.keys())
     for each in state.engine.handlers.values():
-        if later := getattr(each, "awaits", ""):  # the prefix of metrics that come later
+        if isinstance(later := getattr(each, "awaits", None), str):  # how metrics to come begin
             missing = [name for name in missing if not name.startswith(later)]
     if missing and not (memory := state.recall(handler, CheckpointMemory)).warned:
         memory.warned = True

@@ -77,11 +77,15 @@ def test_a_data_set_that_counts_its_passes_is_refused_and_one_that_is_told_is_ex
         assert resumed(lambda: DataLoader(Told(), 4), stop) == whole
 
 
+MANY = range(10**9)
+"""So many that two draws never begin alike."""
+
+
 class Rows:
-    """Rows in an order that no checkpoint can bring back."""
+    """Rows of many, which no checkpoint can bring back."""
 
     def __iter__(self):
-        return iter(random.SystemRandom().sample(range(20), 20))
+        return iter(random.SystemRandom().sample(MANY, 20))
 
 
 class Stream(Rows, IterableDataset):
@@ -94,8 +98,8 @@ class Order(Rows, Sampler):
 
 
 OTHERWISE = {
-    "sampler": lambda: DataLoader(range(20), 4, sampler=Order()),
-    "sampler, with workers": lambda: DataLoader(range(20), 4, sampler=Order(), num_workers=2),
+    "sampler": lambda: DataLoader(MANY, 4, sampler=Order()),
+    "sampler, with workers": lambda: DataLoader(MANY, 4, sampler=Order(), num_workers=2),
     "stream": lambda: DataLoader(Stream(), 4),
     "stream, with workers": lambda: DataLoader(Stream(), 4, num_workers=2),
     "rows": Rows,
@@ -106,7 +110,8 @@ OTHERWISE = {
 @pytest.mark.parametrize("kind", OTHERWISE)
 def test_data_that_begin_an_epoch_otherwise_are_told_of_between_two_epochs(kind, caplog):
     resumed(OTHERWISE[kind], Events.EPOCH_COMPLETED(at=1))
-    assert "begun again, epoch 1 has another first batch, by the " in caplog.text
+    owner = {"sampler": "Order", "rows": "Rows"}.get(kind.partition(",")[0], "DataLoader")
+    assert f"begun again, epoch 1 has another first batch, by the {owner}, " in caplog.text
 
 
 @pytest.mark.parametrize("make", [lambda: DataLoader(Counting(), 4), Rows], ids=["counts", "rows"])
