@@ -192,6 +192,8 @@ def length_of(data: object) -> int | None:
     """The number of batches, or None if the data does not know it."""
     try:
         return len(data)  # type: ignore[arg-type]
+    except NameError:  # a mistake in `__len__`, whatever the data is
+        raise
     except Exception:  # what cannot tell its length raises errors of many kinds
         return None
 

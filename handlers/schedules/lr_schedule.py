@@ -180,7 +180,8 @@ class LRSchedule:
         horizon, said = self._by_now(state, optimizer), noted.said
         noted.began = noted.begun(state, self._made(state, optimizer))
         noted.horizon, noted.said = asdict(horizon), state.epoch_length
-        if self._correct(state, horizon) and said == noted.said is not None:
+        is_other = said == noted.said is not None and horizon.epoch_length != said
+        if self._correct(state, horizon) and is_other:
             logger.warning(
                 "epoch %d had other batches than the %d that the data said; the schedule %r goes "
                 "on to the end of a run of %d steps",

@@ -43,6 +43,15 @@ def test_samplers_and_data_sets_that_shuffle_by_epoch_are_told_which_one_begins(
     assert sampler.told == [0, 1, 1, 2]
 
 
+def test_a_mistake_in_the_datas_length_is_not_taken_for_data_without_one():
+    class Mistaken(list):
+        def __len__(self):
+            return mth.ceil(2.5)  # noqa: F821
+
+    with pytest.raises(NameError, match="mth"):
+        Engine(lambda state, batch: None).run(Mistaken([1, 2]), max_epochs=1)
+
+
 def test_the_length_of_an_epoch_is_known_if_the_data_knows_it():
     engine, lengths = Engine(lambda state, batch: None), []
     engine.on(Events.EPOCH_STARTED)(lambda state: lengths.append(state.epoch_length))
