@@ -60,7 +60,7 @@ class Loop(Generic[Batch, Output]):
     def __post_init__(self) -> None:
         control = self.state.control
         control.engine, control.moments = self.engine, self.moments
-        control.began = time.monotonic()
+        control.began, control.resumed_from = time.monotonic(), None
 
     def run(self) -> State[Batch, Output]:
         """Run from the first event to the last; return the state."""

@@ -224,6 +224,8 @@ class RunControl:
     """False while another process writes the files of this run, as one of its replicas does."""
     has_told_non_finite: bool = False
     """True after the warning of a loss that is not finite."""
+    resumed_from: str | None = None
+    """The path of the checkpoint that this process has loaded; not saved."""
     began: float = 0.0
     """When `run` was called, by `time.monotonic`."""
 

@@ -84,6 +84,7 @@ class Journal:
         self._write(
             state,
             "resumed" if state.iteration else "started",
+            checkpoint=state.control.resumed_from,  # of a fork it names the parent
             interval=self.interval,
             limits={name: getattr(state, name) for name in limits},
             config=self.config,

@@ -65,6 +65,7 @@ def resume(
     with ranks.on_all_ranks(f"load {path}"), _naming(path):
         _report(plan)
         load(plan, state)
+    state.control.resumed_from = str(path)
 
 
 @contextmanager

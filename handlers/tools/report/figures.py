@@ -187,7 +187,9 @@ def timeline_figure(runs: Sequence[RunFacts]) -> Figure:
             for label, symbol, size, line in marks:
                 marker = {"symbol": symbol, "size": size, "line": {"width": 2}}
                 mark = traces.setdefault(label, MARK | {"name": label, "marker": marker})
+                source = line.get("checkpoint")
                 text = f"{label} at iteration {line['iteration']}"
+                text += f", from {printable(str(source))}" if source else ""
                 _add(mark, y=row, x=iso_time(line["time"]), customdata=text)
     return {
         "data": sorted(traces.values(), key=lambda trace: str(trace["type"])),

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft import Engine, Events
-from camshaft.handlers import Checkpoint, Journal
+from camshaft.handlers import Checkpoint, Journal, checkpoints
 from camshaft.handlers.common import plain
 from camshaft.handlers.journal import is_written
 from camshaft.handlers.journal.environment import environment
@@ -78,6 +78,18 @@ def test_saves_interruptions_and_resumes_are_noted_with_their_reasons(tmp_path):
         ("completed", 6, "max_epochs"),
     ]
     assert len({line["part"] for line in journal_of(tmp_path)}) == 2
+
+
+def test_a_fork_tells_the_checkpoint_that_it_comes_from(tmp_path):
+    parent, own = tmp_path / "parent", tmp_path / "fork"
+    counting().add(Checkpoint(parent)).run([1, 2], max_epochs=1)
+    for epochs in (2, 3):
+        engine = counting().add(Checkpoint(own, resume=True, parent=parent), Journal(own))
+        state = engine.run([1, 2], max_epochs=epochs)
+    engine.run([1, 2], state=state, max_epochs=4)
+    begun = [line for line in journal_of(own) if line["event"] == "resumed"]
+    found = [checkpoints(parent)[0].path, own / "iteration-0000000004", None]
+    assert [line["checkpoint"] for line in begun] == [each and str(each) for each in found]
 
 
 def test_a_stop_for_good_is_the_reason_of_the_completion(tmp_path):

@@ -288,5 +288,9 @@ def test_the_timeline_has_a_bar_for_each_part_and_marks_for_restarts_and_checkpo
     assert traces["finished"]["x"] == [30_000]  # milliseconds
     assert traces["killed"]["y"] == ["run", "other"]
     assert traces["started again"]["customdata"] == ["started again at iteration 5"]
+    forked = line(100, "resumed", 5, part=3) | {"checkpoint": "runs/parent/iteration-5"}
+    figure = timeline_figure([run_of(journal=[forked])])
+    (mark,) = (each for each in figure["data"] if each["name"] == "started again")
+    assert mark["customdata"] == ["started again at iteration 5, from runs/parent/iteration-5"]
     assert traces["checkpoint"]["customdata"] == ["checkpoint at iteration 5"]
     assert traces["checkpoint"]["x"][0].endswith(":50.000")
