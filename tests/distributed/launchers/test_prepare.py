@@ -58,6 +58,19 @@ def test_one_process_and_ranks_of_both_kinds_go_on_from_each_other(processes, tm
 
 
 @pytest.mark.slow
+def test_weights_and_moments_that_stay_on_the_host_are_the_same_bits_and_resumed(
+    processes, tmp_path
+):
+    plain, offloaded = tmp_path / "plain", tmp_path / "offloaded"
+    processes.run_ranks(2, SCRIPT, plain, "fsdp", "prepare", 3)
+    processes.run_ranks(2, SCRIPT, offloaded, "offloaded", "prepare", 3)
+    assert bits(plain) == bits(offloaded)
+    processes.run_ranks(2, SCRIPT, plain, "offloaded", "prepare", 7)
+    processes.run_ranks(2, SCRIPT, offloaded, "fsdp", "prepare", 7)
+    assert bits(plain) == bits(offloaded)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["fsdp", "ddp"])
 def test_under_torchrun_itself_the_same_script_ends_without_a_warning(processes, tmp_path, way):
     assert processes.torchrun(SCRIPT, tmp_path / "torchrun", way, "prepare", 7).stderr == ""

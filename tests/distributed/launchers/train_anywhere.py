@@ -1,6 +1,6 @@
 """A script that calls `ranks.prepare` and knows nothing else of ranks, or the same by hand.
 
-    train_anywhere.py directory alone|ddp|fsdp prepare|hand max_steps
+    train_anywhere.py directory alone|ddp|fsdp|offloaded prepare|hand max_steps
 
 Every process that calls `prepare` draws other weights, and only rank 0's matter.
 """
@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import torch
 from torch import nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
@@ -51,7 +51,9 @@ def main(directory, way, who, max_steps):
     torch.manual_seed(int(os.environ.get("RANK", "0")) if who == "prepare" else 0)
     model = Net()
     if who == "prepare":
-        model = ranks.prepare(model, shard="blocks.*" if way == "fsdp" else None)
+        on_cpu = {"offload_policy": CPUOffloadPolicy(pin_memory=False)}
+        options = {"fsdp": {"shard": "blocks.*"}, "offloaded": {"shard": "blocks.*", **on_cpu}}
+        model = ranks.prepare(model, **options.get(way, {}))
     else:
         model = by_hand(model, way)
     generator = torch.Generator().manual_seed(1)
