@@ -268,6 +268,8 @@ class Loop(Generic[Batch, Output]):
                 completed.fire(state, iteration)
             if control.has_requests and self._commit():
                 return False
+            if iteration == state.max_iterations:  # read here, since it may change in mid-epoch
+                return True
         return True
 
     def _commit(self) -> bool:

@@ -140,7 +140,7 @@ class Feed(Generic[Batch]):
             position.rng_when_left = None
 
     def epoch(self) -> Iterator[Batch]:
-        """The remaining batches of this epoch, at most up to `max_iterations`."""
+        """The remaining batches of this epoch; none if the run is at `max_iterations` already."""
         state = self.state
         if not self._goes_on():
             self.begin_pass()
@@ -149,10 +149,9 @@ class Feed(Generic[Batch]):
         batches: Iterator[Batch] = chain.from_iterable(self._passes())
         if self._cut is not None:
             batches = islice(batches, self._cut - state.iteration_in_epoch)
-        batches = self.in_step.batches(batches, state)
-        if state.max_iterations is not None:
-            batches = islice(batches, max(0, state.max_iterations - state.iteration))
-        return batches
+        if state.max_iterations is not None and state.iteration >= state.max_iterations:
+            return iter(())
+        return self.in_step.batches(batches, state)
 
     def complete_epoch(self, all_read: bool) -> bool:
         """End the epoch; True if it has all its batches, the most that it may have or a pass's.

@@ -36,6 +36,14 @@ def test_the_first_limit_ends_the_run(limits, iterations, epochs, reason):
     assert (state.iteration, state.epoch, state.stop_reason) == (iterations, epochs, reason)
 
 
+@pytest.mark.parametrize(("now", "ends"), [(3, 3), (6, 6), (None, 8)])
+def test_a_limit_of_iterations_that_changes_inside_an_epoch_counts_at_once(now, ends):
+    engine, batches = recording()
+    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: setattr(state, "max_iterations", now))
+    state = engine.run("abcdefgh", max_iterations=5, max_epochs=1)
+    assert (batches, state.iteration) == ([*"abcdefgh"[:ends]], ends)
+
+
 @pytest.mark.parametrize(
     ("limits", "error", "says"),
     [
