@@ -17,3 +17,4 @@ from .pieces import tri_stage as tri_stage
 from .pieces import warmup as warmup
 from .pieces import warmup_stable_decay as warmup_stable_decay
 from .schedule import Schedule as Schedule
+from .scheduled import Scheduled as Scheduled

@@ -155,11 +155,7 @@ class LRSchedule:
         # torch would warn: it looks for steps of this process, by the wrapper if there is one
         if state.iteration > 0 or plain_optimizer(scheduler.optimizer) is not scheduler.optimizer:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
-        horizon = self._by_now(state, scheduler.optimizer)
-        if self._ready is None:
-            state.recall(self, Noted).horizon = asdict(horizon)
-            if state.iteration > 0:
-                self._correct(state, horizon)
+        horizon = self.fit(state)
         beside = self._beside(state, scheduler.optimizer)
         if len(beside) > 1:
             refuse_beside({each.object: each._of(state) for each in beside})
@@ -173,6 +169,15 @@ class LRSchedule:
         is_fitted = isinstance(scheduler, Scheduled)  # pieces last as long as the run, or as given
         if state.iteration == 0 and not is_fitted and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
+
+    def fit(self, state: State[Any, Any]) -> Horizon:
+        """Let the schedule end with the run: its limits or windows may have changed."""
+        horizon = self._by_now(state, self._of(state).optimizer)
+        if self._ready is None:
+            state.recall(self, Noted).horizon = asdict(horizon)
+            if state.iteration > 0:
+                self._correct(state, horizon)
+        return horizon
 
     def follow(self, state: State[Any, Any]) -> None:
         """Let the schedule end with the run, where an epoch had other batches than was known."""
