@@ -13,7 +13,7 @@ from typing import Any, Literal, NoReturn
 from .engine import advice
 from .handlers import checkpoint
 from .handlers.files import printable
-from .handlers.tools import checkpoints, commands, configs, prove, replay, report
+from .handlers.tools import checkpoints, commands, configs, prove, replay, report, steering
 
 CODES = """\
 exit codes:
@@ -37,6 +37,10 @@ of compare and diff:
   0  no difference
   1  they differ
   2  there is nothing to compare, or it cannot be read
+of set:
+  0  the run has taken it up, or will when it goes on
+  1  the name or the value is refused; nothing is changed
+  2  there is no run that can be steered
 of doctor:
   0  a run can save to the directory
   1  it cannot
@@ -58,6 +62,7 @@ Example: camshaft run config.yaml lr=0.01 '~handlers.stop' --max-batches 3
 KEEP = """which to keep, as in a script: "latest(2) | best(1, 'val/loss')\""""
 KEPT = "keep what this module returns, such as 'blocks.3' or 'blocks.*'; may be given again"
 DCP = "dcp: a new directory for torch.distributed.checkpoint.load, on any number of ranks"
+AT = "the iteration after which it counts, or +N from the one at hand (the next commit point)"
 RTOL = "ignore relative differences up to this, as between machines"
 
 
@@ -154,6 +159,12 @@ def _at_least(least: int) -> Callable[[str], int]:
         return int(text)
 
     return count
+
+
+def _place(text: str) -> str:
+    if re.fullmatch(r"\+?\d{1,15}", text) is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no iteration, such as 5000 or +100")
+    return text
 
 
 def _of(names: str, text: str, **how: Any) -> tuple[list[str], dict[str, Any]]:
@@ -263,6 +274,13 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         _of("--pdb", "stop in a debugger at the first line of the process function"),
         _of("--keep", KEPT, action="append", default=[], metavar="NAME"),
         _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),
+    ),
+    "set": (
+        lambda: steering.set_values,
+        "Change a run while it runs: its rate, its limits, its accumulation; save, or stop it.",
+        *(_of("path", "what a run with Steering writes to", **_PATH), _JSON),
+        _of("settings", "such as optimizer.lr=1e-4, save or stop", metavar="NAME=VALUE", nargs="+"),
+        _of("--at", AT, type=_place, metavar="N"),
     ),
     "doctor": (
         lambda: commands.doctor,

@@ -75,5 +75,6 @@ from .tools.replay import ReplayCheck as ReplayCheck
 from .tools.search import LRCurve as LRCurve
 from .tools.search import find_batch_size as find_batch_size
 from .tools.search import find_lr as find_lr
+from .tools.steering import Steering as Steering
 from .validate import Validate as Validate
 from .validate import ValidationEvents as ValidationEvents

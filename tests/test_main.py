@@ -14,7 +14,7 @@ from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, checkpoints, latest
 
 PRINT_FACTS = ["inspect", "verify", "prune", "export", "report", "runs", "tail", "diff"]
-PRINT_FACTS += ["compare", "prove", "replay", "doctor"]
+PRINT_FACTS += ["compare", "prove", "replay", "set", "doctor"]
 COMMANDS = [*PRINT_FACTS, "watch", "run", "init", "completion"]
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "command-line.md"
 

@@ -18,6 +18,7 @@ from ..checkpoints import (
 )
 from ..configs import yaml_settings
 from ..report import NothingToReportError, by_path, read_journal
+from ..steering import read_ledger
 
 CLOCKS = ("iteration", "step", "epoch", "world_size")
 
@@ -25,7 +26,8 @@ CLOCKS = ("iteration", "step", "epoch", "world_size")
 def diff(path: Path, other: Path, as_json: bool) -> int:
     """Print in what two runs, checkpoints or configs differ; 1 if they do.
 
-    Of two runs, these are the configs in their journals and the newest good checkpoints.
+    Of two runs, these are the configs in their journals, what `camshaft set` has changed, and the
+    newest good checkpoints.
     """
     for each in (path, other):
         if not each.exists():
@@ -35,6 +37,9 @@ def diff(path: Path, other: Path, as_json: bool) -> int:
     if one is not None and two is not None:
         compared.append("config")
         found += _named("config", one, two)
+    if any(ledgers := (_ledger(path), _ledger(other))):
+        compared.append("ledger")
+        found += _named("ledger", *ledgers)
     first, second = _checkpoint(path), _checkpoint(other)
     if first and second:
         compared.append("checkpoint")
@@ -92,6 +97,14 @@ def _config(path: Path) -> dict[str, str] | None:
         return None
     told = [each["config"] for each in read_journal(path / JOURNAL) if each.get("config")]
     return by_path(told[-1]) if told else None
+
+
+def _ledger(path: Path) -> dict[str, str]:
+    """What `camshaft set` has changed in a run, by iteration and name."""
+    rows = read_ledger(path) if path.is_dir() else []
+    return {
+        f"{row['iteration']} {n}": str(value) for row in rows for n, value in row["set"].items()
+    }
 
 
 def _checkpoint(path: Path) -> Saved | None:
