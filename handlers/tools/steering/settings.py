@@ -21,7 +21,7 @@ LIMITS = ("max_epochs", "max_iterations", "max_steps")
 
 
 @dataclass(frozen=True)
-class Setting:
+class Settable:
     """A value of a run that can be set, and the numbers that it takes."""
 
     write: Callable[[Any], object]
@@ -33,7 +33,7 @@ class Setting:
     """Why it cannot be set, and what to do instead; empty if it can."""
 
 
-def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Setting]) -> None:
+def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Settable]) -> None:
     """Refuse names that a run does not have, and values that they do not take.
 
     Raises:
@@ -54,20 +54,20 @@ def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Setting]) -> Non
             raise ValueError(f"{given}: needs {needs}; it is {setting.now} now")
 
 
-def settings_in(state: State[Any, Any], iteration: int) -> dict[str, Setting]:
+def settings_in(state: State[Any, Any], iteration: int) -> dict[str, Settable]:
     """By name: all that can be set in this run after an iteration."""
     by = "camshaft set"
     found = {
-        "save": Setting(lambda _: state.save(by)),
-        "stop": Setting(lambda _: state.interrupt(by)),
+        "save": Settable(lambda _: state.save(by)),
+        "stop": Settable(lambda _: state.interrupt(by)),
     }
     leasts = (max(1, state.epoch), iteration + 1, state.step + 1)
     for name, least in zip(LIMITS, leasts, strict=True):
-        found[name] = Setting(partial(setattr, state, name), getattr(state, name), int, least)
+        found[name] = Settable(partial(setattr, state, name), getattr(state, name), int, least)
     for name, each in state.engine.handlers.items():
         if isinstance(each, Update):
             to = partial(setattr, each, "accumulate")
-            found[f"{name}.accumulate"] = Setting(to, each.accumulate, int, least=1)
+            found[f"{name}.accumulate"] = Settable(to, each.accumulate, int, least=1)
     for name, each in state.engine.objects.items():
         if isinstance(each, Optimizer):
             found.update(_rates(name, each, state.engine.objects))
@@ -76,7 +76,7 @@ def settings_in(state: State[Any, Any], iteration: int) -> dict[str, Setting]:
 
 def _rates(
     name: str, optimizer: Optimizer, objects: Mapping[str, Any]
-) -> Iterator[tuple[str, Setting]]:
+) -> Iterator[tuple[str, Settable]]:
     """The rate of each parameter group, or the one that a schedule of pieces multiplies."""
     groups = optimizer.param_groups
     for number, group in enumerate(groups):
@@ -87,12 +87,12 @@ def _rates(
             if isinstance(scheduler, Scheduled):
                 why += f"set {place}.initial_lr, which the schedule multiplies"
                 to = partial(_rebase, scheduler, at)
-                yield f"{place}.initial_lr", Setting(to, float(group["initial_lr"]), float)
+                yield f"{place}.initial_lr", Settable(to, float(group["initial_lr"]), float)
             else:
                 why += "a schedule of pieces, such as warmup(500).then(cosine()), can be steered"
         if "lr" in group:
             to = partial(write, group, "lr")
-            yield f"{place}.lr", Setting(to, float(read(group, "lr")), float, why_not=why)
+            yield f"{place}.lr", Settable(to, float(read(group, "lr")), float, why_not=why)
 
 
 def _schedules_of(

@@ -64,8 +64,8 @@ class Steering:
         """Find what the ledger says that is not done yet; set the limits that were set before.
 
         Raises:
-            ValueError: The ledger cannot be read, has what this run has not, or a change of an
-                iteration that is over; or there is a `Replicas`.
+            ValueError: The ledger cannot be read, or has a change of an iteration that is over; or
+                there is a `Replicas`.
         """
         if any(type(each).__name__ == "Replicas" for each in state.engine.handlers.values()):
             raise ValueError(
@@ -89,7 +89,7 @@ class Steering:
             ):
                 write_ledger(directory, todo.ledger)
         todo.rows = [row for row in _right(todo.ledger) if row not in done.rows]
-        self._check(state, todo.rows)
+        self._refuse_passed(state, todo.rows)
         if places := [str(row["iteration"]) for row in todo.rows]:
             where = f"{directory}: Steering sets again what its ledger has for iterations"
             logger.warning("%s %s", where, ", ".join(places))
@@ -109,11 +109,17 @@ class Steering:
             state.control.at_commit, state.control.has_requests = self.set, True
 
     def set(self, state: State[Any, Any], store: Callable[[], None]) -> None:
-        """Set what is due, on all ranks: the step is whole, and a save that is due comes after."""
+        """Set what is due, on all ranks: the step is whole, and a save that is due comes after.
+
+        Raises:
+            ValueError: This run has not what the ledger names: it is that of another script.
+        """
         done, todo = state.recall(self, Done), state.recall(self, ToDo, saved=False)
         due = [row for row in todo.rows if row["iteration"] <= state.iteration]
         for row in due:
             known = settings_in(state, row["iteration"])
+            # Not limits: one may be lower than what the run has reached meanwhile, and ends it.
+            refuse_wrong({n: row["set"][n] for n in row["set"] if n not in LIMITS}, known)
             for name, value in row["set"].items():
                 known[name].write(value if (kind := known[name].kind) is None else kind(value))
                 if name in LIMITS:
@@ -130,8 +136,8 @@ class Steering:
         if state.control.in_epoch and (limit := state.limit_reached) is not None:
             state.stop(limit, resumable=True)
 
-    def _check(self, state: State[Any, Any], rows: Iterable[Row]) -> None:
-        """Refuse changes that this run cannot make any more, or has no name for."""
+    def _refuse_passed(self, state: State[Any, Any], rows: Iterable[Row]) -> None:
+        """Refuse a ledger with a change that comes too late for this run."""
         # A run that left its iteration, such as in a validation, calls `look` in it once more.
         first = state.iteration + (OF_ITERATION not in state.control.unfinished)
         for row in rows:
@@ -141,9 +147,6 @@ class Steering:
                     f"{row['iteration']}, and this run goes on after iteration {state.iteration} "
                     "without that: resume from an earlier checkpoint, or take out the line"
                 )
-            # Not limits: one may be lower than what the run has reached until then.
-            values = {name: value for name, value in row["set"].items() if name not in LIMITS}
-            refuse_wrong(values, settings_in(state, row["iteration"]))
 
     def _asked(self, state: State[Any, Any], todo: ToDo) -> list[Row]:
         """What has been asked for since the last look, when it is in the ledger on the disk."""

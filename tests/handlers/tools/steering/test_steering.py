@@ -568,3 +568,22 @@ def test_a_step_behind_a_change_that_no_checkpoint_has_is_computed_again(
     assert "run/fingerprints.jsonl: the same" in capsys.readouterr().out
     shutil.rmtree(tmp_path / "run/steering")
     assert main(["replay", "run", "--iteration", "9", "--", sys.executable, "train.py"]) == 1
+
+
+def test_a_parameter_group_that_the_script_adds_later_has_its_rate_again_after_a_kill(tmp_path):
+    def make(directory):
+        engine = training(directory)
+        optimizer = engine.objects["optimizer"]
+
+        @engine.on(Events.ITERATION_STARTED(at=6))
+        def unfreeze(state):
+            optimizer.add_param_group({"params": [nn.Parameter(torch.ones(1))], "lr": 0.2})
+
+        return engine
+
+    def run(name, kills=()):
+        asked = {8: ["optimizer[1].lr=0.5", "--at", "9"]}
+        return steered(tmp_path / name, make, asked, kills, max_iterations=9)
+
+    assert "'lr': 0.5" in (whole := run("whole"))
+    assert run("killed", [9]) == whole
