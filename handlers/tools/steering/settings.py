@@ -32,6 +32,10 @@ class Settable:
     why_not: str = ""
     """Why it cannot be set, and what to do instead; empty if it can."""
 
+    def takes(self, value: Any) -> bool:
+        """True for a number that it takes."""
+        return type(value) in (int, self.kind) and self.least <= value < math.inf
+
 
 def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Settable]) -> None:
     """Refuse names that a run does not have, and values that they do not take.
@@ -43,15 +47,15 @@ def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Settable]) -> No
         if name not in known:
             meant = advice(name, known, {}) or f"; it has {few(known, most=20)}"
             raise ValueError(f"this run has no {name!r} to set{meant}")
-        setting, given = known[name], name if value is None else f"{name}={value}"
-        if setting.why_not:
-            raise ValueError(f"{name} cannot be set: {setting.why_not}")
-        if setting.kind is None:
-            if value is not None:
-                raise ValueError(f"{given}: takes no value; write {name} alone")
-        elif type(value) not in (int, setting.kind) or not setting.least <= value < math.inf:
-            needs = f"a {'whole ' * (setting.kind is int)}number from {setting.least}"
-            raise ValueError(f"{given}: needs {needs}; it is {setting.now} now")
+        own = known[name]
+        if own.why_not:
+            raise ValueError(f"{name} cannot be set: {own.why_not}")
+        if own.kind is None and value is not None:
+            raise ValueError(f"{name}={value}: takes no value; write {name} alone")
+        if own.kind is not None and not own.takes(value):
+            given = name if value is None else f"{name}={value}"
+            needs = f"a {'whole ' * (own.kind is int)}number from {own.least}"
+            raise ValueError(f"{given}: needs {needs}; it is {own.now} now")
 
 
 def settings_in(state: State[Any, Any], iteration: int) -> dict[str, Settable]:
