@@ -116,8 +116,6 @@ def with_ledger_of(directory, place):
 PIECES = partial(LRSchedule, warmup(4).then(cosine(final=0.1)))
 PLATEAU = partial(
     LRSchedule,
-    Mirror,
-    ReplayCheck,
     lambda optimizer: ReduceLROnPlateau(optimizer, patience=0),
     metric="loss",
     when=Events.ITERATION_COMPLETED(every=3),
