@@ -102,9 +102,7 @@ def _config(path: Path) -> dict[str, str] | None:
 def _ledger(path: Path) -> dict[str, str]:
     """What `camshaft set` has changed in a run, by iteration and name."""
     rows = read_ledger(path) if path.is_dir() else []
-    return {
-        f"{row['iteration']} {n}": str(value) for row in rows for n, value in row["set"].items()
-    }
+    return {f"{row['iteration']} {n}": str(row["set"][n]) for row in rows for n in row["set"]}
 
 
 def _checkpoint(path: Path) -> Saved | None:

@@ -33,9 +33,7 @@ def set_values(path: Path, settings: list[str], at: str | None, as_json: bool) -
         show(map(_told, rows))
     else:
         file = path / FOLDER / f"{request}.json"
-        show(
-            [f"no answer yet: the run evaluates, or does not run. To withdraw this, remove {file}"]
-        )
+        show([f"no answer yet: the run evaluates, or is not there. To withdraw it, remove {file}"])
     return int(any("refused" in row for row in rows))
 
 

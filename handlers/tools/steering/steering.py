@@ -83,10 +83,9 @@ class Steering:
         # Hosts that share no disk have a copy each: rank 0 may come back on another one.
         known = [row for rows in (done.rows, *ranks.gathered(own)) for row in rows]
         todo.ledger = [*{row["request"]: row for row in known}.values()]
+        is_other = todo.ledger != own or not ledger_of(directory).exists()
         with ranks.on_all_ranks("write the ledger of Steering"):
-            if ranks.local_rank() == 0 and (
-                todo.ledger != own or not ledger_of(directory).exists()
-            ):
+            if ranks.local_rank() == 0 and is_other:
                 write_ledger(directory, todo.ledger)
         todo.rows = [row for row in _right(todo.ledger) if row not in done.rows]
         self._refuse_passed(state, todo.rows)
