@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import compress, groupby, repeat
+from operator import itemgetter, mul
+from typing import Any, NamedTuple, TypeVar
 
-from .metric_files import HistogramRow, Series
+from .journal_lines import Thinned
 
 Item = TypeVar("Item")
 
@@ -20,78 +25,147 @@ MOST_COLUMNS = 60
 """Columns of a heat map: histograms of the metric, spread over the run."""
 
 
-def curve_of(series: Series, most: int = MOST_POINTS) -> dict[str, Any]:
-    """The points to draw of a metric, and its extremes, ready for JSON.
+@dataclass(frozen=True)
+class HistogramRow:
+    """A row's histogram: how many values are in each range."""
 
-    More than `most` points are divided into equal groups. Of each group the curve keeps the first,
-    the lowest, the highest and the last point, so no peak is lost; the means of the groups serve
-    for smoothing. A value that is not finite interrupts the curve and is marked.
+    iteration: int
+    counts: list[float]
+    edges: list[float]
+    """One more than counts, in growing order."""
+
+
+class Mean(NamedTuple):
+    """The mean of the finite values that follow one another from a place on."""
+
+    place: int
+    number: int
+    value: float
+    iterations: int
+    """Their sum."""
+
+
+class Series:
+    """Of the values of one metric those that a curve needs, in the order of the rows.
+
+    More than `most` are divided into groups of 5, of 10, of 20, and so on, and at most `most / 4`
+    of them. Of each group the curve keeps the first, the lowest, the highest and the last value, so
+    no peak is lost; the means of the groups serve for smoothing. A value that is not finite
+    interrupts the curve and is marked.
     """
-    values, iterations = series.values, series.iterations
-    count = len(values)
-    size = max(1, -(-count // (most // 4))) if count > most else 1
-    groups = [range(first, min(first + size, count)) for first in range(0, count, size)]
-    kept = [place for group in groups for place in _kept(group, values)]
-    odd = [place for place, value in enumerate(values) if not math.isfinite(value)]
-    curve: dict[str, Any] = {
-        "count": count,
-        "x": [iterations[place] for place in kept],
-        "y": [values[place] if math.isfinite(values[place]) else None for place in kept],
-        "odd": {
-            "count": len(odd),
-            "x": [iterations[place] for place in odd[:: -(-len(odd) // MOST_MARKS) or 1]],
-        },
-        "last": _point(series, count - 1) if count else None,
-    } | _extremes(series)
-    if size > 1:
-        curve["means"] = _means(series, groups)
-    return curve
+
+    def __init__(self, most: int = MOST_POINTS) -> None:
+        self.iterations, self.epochs, self.values = array("q"), array("q"), array("d")
+        self._places = array("q")
+        """Where each of these is among all values."""
+        self._most, self._size, self._count = most, 1, 0
+        self._means: list[Mean] = []
+        self._averaged = 0
+        """How many of what is kept the means have."""
+        self._odd = Thinned[int](MOST_MARKS)
+        self._newest: tuple[int, int, float] | None = None
+
+    def add(self, iteration: int, epoch: int, value: float) -> None:
+        """Add the newest value."""
+        self.iterations.append(iteration)
+        self.epochs.append(epoch)
+        self.values.append(value)
+        self._places.append(self._count)
+        self._count += 1
+        self._newest = iteration, epoch, value
+        if not math.isfinite(value):
+            self._odd.add(iteration)
+        if len(self.values) > 3 * self._most:
+            self._thin()
+
+    def curve(self) -> dict[str, Any]:
+        """The points to draw, and the extremes, the earlier of equal ones; ready for JSON."""
+        self._thin()
+        points = [*zip(self.iterations, self.epochs, self.values, strict=True)]
+        finite = [point for point in points if math.isfinite(point[2])]
+        lowest = min(finite, key=itemgetter(2), default=None)
+        highest = max(finite, key=itemgetter(2), default=None)
+        curve: dict[str, Any] = {
+            "count": self._count,
+            "x": [*self.iterations],
+            "y": [value if math.isfinite(value) else None for value in self.values],
+            "odd": {"count": self._odd.seen, "x": [*self._odd]},
+            "last": _row(self._newest),
+            "lowest": _row(lowest),
+            "highest": _row(highest),
+        }
+        if self._size > 1:
+            curve["means"] = {
+                "x": [mean.iterations // mean.number for mean in self._means],
+                "y": [mean.value for mean in self._means],
+                "n": [mean.number for mean in self._means],
+            }
+        return curve
+
+    def _thin(self) -> None:
+        """Keep of each group what a curve draws; what was left out before changes nothing."""
+        while self._count > max(self._most, self._most // 4 * self._size):
+            self._size *= 2 if self._size > 1 else 5
+        if self._size == 1:
+            return
+        for group in self._groups(self._averaged):
+            if new := _finite(group, self.values):
+                value = _mean([self.values[at] for at in new], repeat(1 / len(new)))
+                iterations = sum([self.iterations[at] for at in new])
+                self._means.append(Mean(self._places[new[0]], len(new), value, iterations))
+        means = groupby(self._means, lambda mean: mean.place // self._size)
+        self._means = [_merged([*group]) for _, group in means]
+        kept = [at for group in self._groups(0) for at in _kept(group, self.values)]
+        arrays: list[array[Any]] = [self._places, self.iterations, self.epochs, self.values]
+        for each in arrays:
+            each[:] = array(each.typecode, [each[at] for at in kept])
+        self._averaged = len(kept)
+
+    def _groups(self, begin: int) -> Iterator[range]:
+        """Where the values of each group are, from one of these places on."""
+        while begin < len(self._places):
+            after = (self._places[begin] // self._size + 1) * self._size
+            end = bisect_left(self._places, after, begin)
+            yield range(begin, end)
+            begin = end
 
 
-def _kept(group: range, values: Sequence[float]) -> Sequence[int]:
+def _finite(group: range, values: Sequence[float]) -> list[int]:
+    """The places of the group whose values are finite."""
+    return [*compress(group, map(math.isfinite, values[group.start : group.stop]))]
+
+
+def _kept(group: range, values: Sequence[float]) -> list[int]:
     """The places of a group that a curve keeps, and the first of the values that are not finite."""
-    if len(group) == 1:
-        return group
-    finite = [place for place in group if math.isfinite(values[place])]
-    chosen = set([place for place in group if not math.isfinite(values[place])][:1])
+    finite, chosen = _finite(group, values), set[int]()
+    if len(finite) < len(group):
+        chosen.add(next(at for at in group if not math.isfinite(values[at])))
     if finite:
         chosen |= {finite[0], finite[-1]}
         chosen |= {min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)}
     return sorted(chosen)
 
 
-def _means(series: Series, groups: Sequence[range]) -> dict[str, list[float]]:
-    """The mean of the finite values of each group, its iteration, and the number of values."""
-    means: dict[str, list[float]] = {"x": [], "y": [], "n": []}
-    for group in groups:
-        places = [place for place in group if math.isfinite(series.values[place])]
-        values = [series.values[place] for place in places]
-        if values:
-            mean = sum(value / len(values) for value in values)  # their sum may be infinite
-            means["x"].append(series.iterations[places[len(places) // 2]])
-            means["y"].append(min(max(mean, min(values)), max(values)))
-            means["n"].append(len(values))
-    return means
+def _merged(means: Sequence[Mean]) -> Mean:
+    """The mean of the values of them all."""
+    number = sum(mean.number for mean in means)
+    value = _mean([mean.value for mean in means], [mean.number / number for mean in means])
+    return Mean(means[0].place, number, value, sum(mean.iterations for mean in means))
 
 
-def _extremes(series: Series) -> dict[str, Any]:
-    """The lowest and the highest finite value; the earlier of equal values."""
-    values = series.values
-    finite = [place for place, value in enumerate(values) if math.isfinite(value)]
-    if not finite:
-        return {"lowest": None, "highest": None}
-    lowest, highest = min(finite, key=values.__getitem__), max(finite, key=values.__getitem__)
-    return {"lowest": _point(series, lowest), "highest": _point(series, highest)}
+def _mean(values: Sequence[float], shares: Iterable[float]) -> float:
+    """The mean of finite values, each with a share in it; their sum may be infinite."""
+    mean: float = sum(map(mul, values, shares))
+    return min(max(mean, min(values)), max(values))
 
 
-def _point(series: Series, place: int) -> dict[str, Any]:
+def _row(point: tuple[int, int, float] | None) -> dict[str, Any] | None:
     """A row of the metric: its value, as text if JSON has no number for it, and where it was."""
-    value = series.values[place]
-    return {
-        "value": value if math.isfinite(value) else str(value),
-        "iteration": series.iterations[place],
-        "epoch": series.epochs[place],
-    }
+    if point is None:
+        return None
+    iteration, epoch, value = point
+    shown = value if math.isfinite(value) else str(value)
+    return {"value": shown, "iteration": iteration, "epoch": epoch}
 
 
 def heatmap_of(histograms: Sequence[HistogramRow], count: int | None = None) -> dict[str, Any]:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import math
 import os
 import re
-from array import array
-from collections.abc import Iterator, MutableSequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from .....engine.state import as_float
 from ....files import budget, record_of, regular, whole_lines
 from ....journal import JOURNAL
+from .curves import HistogramRow, Series
 from .exhibits import Exhibit, TooLargeError, exhibit_of
 from .journal_lines import Thinned
 
@@ -21,25 +20,6 @@ CLOCKS = frozenset({"iteration", "step", "epoch", "time"})
 HUGE = 1e307
 """Edges of histograms are below it, so that the width of their ranges is a number."""
 OWN_CLOCK = re.compile(r"\w+\.[A-Z][A-Z0-9_]*")  # such as GanEvents.CRITIC_UPDATED
-
-
-@dataclass
-class Series:
-    """The values of one metric, in the order of the rows."""
-
-    iterations: MutableSequence[int] = field(default_factory=lambda: array("q"))
-    epochs: MutableSequence[int] = field(default_factory=lambda: array("q"))
-    values: MutableSequence[float] = field(default_factory=lambda: array("d"))
-
-
-@dataclass(frozen=True)
-class HistogramRow:
-    """A row's histogram: how many values are in each range."""
-
-    iteration: int
-    counts: list[float]
-    edges: list[float]
-    """One more than counts, in growing order."""
 
 
 class MetricFile:
@@ -124,10 +104,9 @@ class MetricFile:
                 self._take_exhibit(name, iteration, value)
 
     def _add(self, name: str, iteration: int, epoch: int, number: float) -> None:
-        each = self.series.setdefault(name, Series())
-        each.iterations.append(iteration)
-        each.epochs.append(epoch)
-        each.values.append(number)
+        if (series := self.series.get(name)) is None:
+            series = self.series[name] = Series()
+        series.add(iteration, epoch, number)
 
     def _take_exhibit(self, name: str, iteration: int, value: Any) -> None:
         try:

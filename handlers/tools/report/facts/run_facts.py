@@ -12,9 +12,9 @@ from typing import Any
 from ....files import budget
 from ....journal import JOURNAL, is_written
 from ...checkpoints import Claims, Finding, Findings, NoCheckpointError, look
-from .curves import curve_of, heatmap_of
+from .curves import Series, heatmap_of
 from .exhibits import Exhibit
-from .metric_files import MetricFiles, Series
+from .metric_files import MetricFiles
 from .notes import Notes, notes_in
 from .parts import RunPart, clocks_of, newest_run, number_in, pace, parts_in
 from .pictures import Images, Picture, images_in
@@ -140,7 +140,7 @@ class RunDirectory:
         return RunFacts(
             name=self.name,
             curves=_pace_curve(parts)
-            | {name: curve_of(series) for name, series in self._rows.series.items()},
+            | {name: series.curve() for name, series in self._rows.series.items()},
             parts=parts,
             limits=limits,
             checkpoints=saved,
@@ -187,8 +187,10 @@ def _pace_curve(parts: list[RunPart]) -> dict[str, Any]:
     iterations, rates = pace(parts)
     if len(rates) < 2:
         return {}
-    series = Series(iterations, [0] * len(rates), rates)
-    return {PACE: curve_of(series) | {"shape": "vh"}}
+    series = Series()
+    for iteration, rate in zip(iterations, rates, strict=True):
+        series.add(iteration, 0, rate)
+    return {PACE: series.curve() | {"shape": "vh"}}
 
 
 def by_path(value: Any, name: str = "", depth: int = 0) -> dict[str, str]:

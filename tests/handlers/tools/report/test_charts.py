@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft.handlers.tools.report.charts import FEW, charts_of, splits
-from camshaft.handlers.tools.report.facts.curves import curve_of
-from camshaft.handlers.tools.report.facts.metric_files import Series
+from camshaft.handlers.tools.report.facts.curves import MOST_POINTS, Series
 from camshaft.handlers.tools.report.facts.parts import pace, parts_of
 from camshaft.handlers.tools.report.facts.run_facts import RunFacts
 from camshaft.handlers.tools.report.figures import (
@@ -94,8 +93,11 @@ def test_no_metric_gets_lost_whatever_it_is_called():
     assert sorted(drawn) == sorted(names)
 
 
-def series_of(values):
-    return Series(list(range(1, len(values) + 1)), [1] * len(values), [float(v) for v in values])
+def curve_of(values, most=MOST_POINTS):
+    series = Series(most)
+    for iteration, value in enumerate(values, 1):
+        series.add(iteration, 1, float(value))
+    return series.curve()
 
 
 values = st.lists(st.floats(), min_size=10, max_size=100) | st.lists(st.floats(), min_size=1)
@@ -103,13 +105,13 @@ values = st.lists(st.floats(), min_size=10, max_size=100) | st.lists(st.floats()
 
 @given(values, st.sampled_from([4, 8, 9, 40]))
 def test_thinned_it_keeps_extremes_ends_order_and_gaps(numbers, most):
-    whole, drawn = series_of(numbers), curve_of(series_of(numbers), most)
+    drawn = curve_of(numbers, most)
     json.dumps(drawn, allow_nan=False)
     assert drawn["count"] == len(numbers)
     assert len(drawn["x"]) <= max(most, 4) * 5 / 4 + 5
     assert drawn["x"] == sorted(set(drawn["x"]))
     for x, y in zip(drawn["x"], drawn["y"], strict=True):
-        value = whole.values[x - 1]
+        value = numbers[x - 1]
         assert y == (value if math.isfinite(value) else None)
     finite = [value for value in numbers if math.isfinite(value)]
     if finite:
@@ -124,9 +126,21 @@ def test_thinned_it_keeps_extremes_ends_order_and_gaps(numbers, most):
     assert drawn["odd"]["count"] == len(numbers) - len(finite)
 
 
+@given(st.lists(st.floats(width=16), min_size=21, max_size=400))
+def test_a_curve_of_rows_that_are_forgotten_is_that_of_all_rows(numbers):
+    size = next(size for size in (5, 10, 20, 40, 80, 160, 320) if 5 * size >= len(numbers))
+    shown = set()
+    for begin in range(0, len(numbers), size):
+        group = range(begin, min(begin + size, len(numbers)))
+        finite = [at for at in group if math.isfinite(numbers[at])]
+        shown |= {*[at for at in group if at not in finite][:1], *finite[:1], *finite[-1:]}
+        shown |= {*[choose(finite, key=numbers.__getitem__) for choose in (min, max) if finite]}
+    assert curve_of(numbers, 20)["x"] == [at + 1 for at in sorted(shown)]
+
+
 @given(st.lists(st.integers(-1000, 1000), min_size=10, max_size=300))
 def test_the_means_stand_for_every_row(numbers):
-    drawn = curve_of(series_of(numbers), 8)
+    drawn = curve_of(numbers, 8)
     if "means" in drawn:
         means = drawn["means"]
         assert sum(means["n"]) == len(numbers)
@@ -198,10 +212,7 @@ def test_the_pace_is_taken_over_a_second_at_least_and_follows_the_last_resume():
 
 
 def run_of(name="run", journal=(), **metrics):
-    curves = {
-        metric: curve_of(Series(list(range(1, len(values) + 1)), [1] * len(values), values))
-        for metric, values in metrics.items()
-    }
+    curves = {metric: curve_of(values) for metric, values in metrics.items()}
     found = parts_of(list(journal), is_alive=False)
     return RunFacts(name, curves, found, {}, [], {}, {}, [])
 

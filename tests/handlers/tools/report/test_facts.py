@@ -2,6 +2,7 @@
 
 import json
 import math
+import tracemalloc
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from camshaft.handlers import Checkpoint, Journal, JSONLines
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
 from camshaft.handlers.tools.report import write_report
 from camshaft.handlers.tools.report.facts.curves import MOST_COLUMNS, RANGES, heatmap_of
-from camshaft.handlers.tools.report.facts.metric_files import HistogramRow as Counted
+from camshaft.handlers.tools.report.facts.curves import HistogramRow as Counted
 from camshaft.handlers.tools.report.facts.metric_files import MetricFiles
 from camshaft.handlers.tools.report.facts.parts import clocks_of, parts_of, work_time
 from camshaft.handlers.tools.report.facts.pictures import SHOWN, Picture, images_in, to_show
@@ -183,3 +184,17 @@ def test_numbers_beyond_all_floats_are_infinite_in_rows_and_nothing_in_a_journal
     assert (series["loss"]["count"], series["gain"]["count"]) == (1, 1)
     assert run.facts().parts[0].last["epoch"] == 0
     assert write_report([tmp_path], tmp_path / "page.html") == 0
+
+
+def test_five_times_the_rows_take_no_more_memory(tmp_path):
+    peaks = []
+    for rows in (7_000, 35_000):
+        lines = (f'{{"iteration": {each}, "loss": {1 / each}}}\n' for each in range(1, rows + 1))
+        (tmp_path / "rows.jsonl").write_text("".join(lines))
+        tracemalloc.start()
+        run = RunDirectory(tmp_path, "run")
+        run.look()
+        assert run.facts().curves["loss"]["count"] == rows
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0]
