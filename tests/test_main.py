@@ -60,6 +60,17 @@ def test_looking_verifying_and_pruning_import_no_torch(processes, path, tmp_path
     processes.run(script, tmp_path / "run", path, fresh=True)
 
 
+def test_a_table_of_runs_imports_nothing_that_trains_and_no_config(processes, path):
+    script = (
+        "import sys\n"
+        "from camshaft.__main__ import main\n"
+        "assert main(['runs', sys.argv[1]]) == 0\n"
+        "slow = {'torch', 'importlib.metadata', 'camshaft.engine.loop', 'camshaft.engine.checks'}\n"
+        "assert not slow & {*sys.modules}\n"
+    )
+    processes.run(script, path.parent, fresh=True)
+
+
 def test_a_reader_that_has_enough_is_no_error(path):
     command = [sys.executable, "-m", "camshaft", "verify", path.parent]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from importlib.metadata import PackageNotFoundError, metadata
 from importlib.util import find_spec
 
 
@@ -18,6 +17,8 @@ def version_of(name: str) -> str | None:
     """
     if name == "torch" and (torch := sys.modules.get(name)) is not None:
         return str(torch.__version__)
+    from importlib.metadata import PackageNotFoundError, metadata  # slow, and seldom needed
+
     try:
         found = metadata(name).get_all("Version")
     except (PackageNotFoundError, FileNotFoundError):  # of importlib_metadata, if it is damaged

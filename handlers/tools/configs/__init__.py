@@ -1,5 +1,5 @@
 """`camshaft run`: a run from one YAML file."""
 
-from .run_config import ConfigError, run_config, yaml_settings
+from ....engine.late import late
 
-__all__ = ["ConfigError", "run_config", "yaml_settings"]
+__getattr__, __dir__, __all__ = late(__name__)

@@ -19,7 +19,7 @@ from typing import BinaryIO
 from ....files import budget, lines_from_end, whole_lines
 from .metric_files import MetricFile, MetricFiles, is_row
 
-SMALLEST, BLOCK = 2**12, 2**18
+SMALLEST, BLOCK = 2**12, 2**20
 """Bytes of the first read, by whose names the next is read, and of each later one."""
 Choice = Callable[[Iterable[str]], str]
 """Which of the metrics with these names to read; "" for none of them."""
