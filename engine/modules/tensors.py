@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, TypeGuard
 
 import torch
@@ -18,6 +19,7 @@ from torch.linalg import vector_norm
 
 from .. import ranks
 
+DEVICE_AND_DTYPE = attrgetter("device", "dtype")
 Norms = Callable[[Sequence[Tensor], float], Sequence[Tensor]]
 Multiply = Callable[[Sequence[Tensor], Tensor | float], None]
 Copy = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
@@ -108,16 +110,15 @@ def norms(
             sent = torch.cat([sent, beside.to(sent).view(1)])
         got = ranks.largest(sent, group=group) if is_largest else ranks.total(sent, group=group)
         got = torch.as_tensor(got)
-        for number, each in zip(members, got, strict=False):
-            found[number] = each if is_largest else each ** (1 / kind)
+        for number, each in zip(members, got if is_largest else got ** (1 / kind), strict=False):
+            found[number] = each
         if beside is not None and rides:
             beside.copy_(got[-1])
     if beside is not None and not rides:
         beside.copy_(torch.as_tensor(ranks.total(beside)))
-    return [
-        each.to(torch.promote_types(tensor.dtype, torch.float32).to_real())
-        for each, tensor in zip(found, tensors, strict=True)
-    ]
+    types = {each.dtype for each in tensors}
+    kinds = {each: torch.promote_types(each, torch.float32).to_real() for each in types}
+    return _converted(found, [kinds[each.dtype] for each in tensors])
 
 
 def norm(tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None = None) -> Tensor:
@@ -147,18 +148,25 @@ def _without_partial_sums(tensor: Tensor) -> Tensor:
 
 def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
     """The norms of this rank's parts, in float64, since squares may overflow float32."""
-    found = [torch.zeros((), dtype=torch.float64, device=each.device) for each in parts]
-    filled = [number for number, part in enumerate(parts) if part.numel()]
-    if not filled:
-        return found
+    filled = [part for part in parts if part.numel()]
     made: Sequence[Tensor]
-    if all(parts[number].element_size() > 2 for number in filled):
-        made = norm_of_each([parts[number] for number in filled], kind)
+    if all(part.element_size() > 2 for part in filled):
+        made = norm_of_each(filled, kind) if filled else []
     else:
-        made = [vector_norm(parts[number], kind, dtype=torch.float32) for number in filled]
-    for number, each in zip(filled, made, strict=True):
-        found[number] = each.double()
-    return found
+        made = [vector_norm(part, kind, dtype=torch.float32) for part in filled]
+    found = iter(_converted(made, [torch.float64] * len(made)))
+    return [
+        next(found) if part.numel() else torch.zeros((), dtype=torch.float64, device=part.device)
+        for part in parts
+    ]
+
+
+def _converted(numbers: Sequence[Tensor], kinds: Sequence[torch.dtype]) -> list[Tensor]:
+    """Each number in its kind, by two operations for all of them where they are alike."""
+    alike = {*zip(map(DEVICE_AND_DTYPE, numbers), kinds, strict=True)}
+    if len(alike) != 1:
+        return [number.to(kind) for number, kind in zip(numbers, kinds, strict=True)]
+    return [*torch.stack([*numbers]).to(kinds[0])]
 
 
 def _by_group(tensors: Sequence[Tensor]) -> dict[Any, list[int]]:

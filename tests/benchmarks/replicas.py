@@ -60,7 +60,7 @@ def forked(task, count=1):
             torch.set_num_threads(1)
             if count > 1:
                 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
-                os.environ.update(RANK=str(rank), WORLD_SIZE=str(count))
+                os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(count))
             with ranks.process_group("gloo"):
                 os.write(writing, f"{task()}\n".encode())
             os._exit(0)

@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.nn import BatchNorm1d, DataParallel, Dropout, Linear, Module, ModuleList, Sequential
 from torch.optim.swa_utils import AveragedModel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Engine, Events, checkpoint_activations, supervised, unwrap
@@ -18,6 +19,7 @@ from camshaft.engine.modules import (
     exchange,
     fsdp_groups,
     lend,
+    norm,
     pairs_of,
     plain_names,
     twin,
@@ -25,6 +27,16 @@ from camshaft.engine.modules import (
     weights_of,
 )
 from camshaft.handlers import Checkpoint, Export, Validate, checkpoints
+
+
+class Operations(TorchDispatchMode):
+    """Counts what is dispatched."""
+
+    count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += 1
+        return function(*args, **kwargs or {})
 
 
 class Tied(nn.Module):
@@ -393,3 +405,15 @@ def test_names_and_checkpoints_are_those_of_the_plain_model(tmp_path):
     assert build("*").state_dict().keys() == build().state_dict().keys()
     run(build("blocks.*"), 1)
     assert are_equal(run(build(), 1), run(build("*"), 2))
+
+
+def test_the_norm_of_forty_parts_takes_as_many_operations_as_that_of_four():
+    """Each would be a launch on a GPU; one of the parts is empty, as on a rank without a share."""
+    counts = []
+    for number in (4, 40):
+        parts = [torch.zeros(0), *torch.randn(number, 5)]
+        with Operations() as operations:
+            found = norm(parts)
+        counts.append(operations.count)
+        torch.testing.assert_close(found, torch.cat(parts).norm())
+    assert counts[0] == counts[1]
