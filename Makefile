@@ -62,9 +62,11 @@ bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start agai
 	$(BIN)/python tests/benchmarks/checkpoints.py
 	$(BIN)/python tests/benchmarks/start.py
 	$(BIN)/python tests/benchmarks/thousands.py
+	$(BIN)/python tests/benchmarks/ranks.py
 
 bench-here: .venv/bench-$(KEY)  ## measure the same on this machine, with the figures of the page in brackets
 	$(BIN)/python tests/benchmarks/run.py --here
+	$(BIN)/python tests/benchmarks/ranks.py
 
 # Tests of the core that need no other library, each in an environment of its own, without .venv.
 CORE = tests/engine tests/handlers/averages tests/handlers/guards tests/handlers/metrics \

@@ -165,8 +165,12 @@ def first_length(nested: Any) -> int:
         return nested.shape[0]  # `len` is a function of Python, which torch calls
     if isinstance(nested, Mapping):  # of any kind: torch's trees know only some
         return next((count for each in nested.values() if (count := first_length(each))), 0)
-    if type(nested) in (list, tuple) and nested and isinstance(nested[0], Mapping):
-        return len(nested)
+    if type(nested) in (list, tuple) and nested:
+        first = nested[0]
+        if isinstance(first, Mapping):
+            return len(nested)
+        if isinstance(first, Tensor) and first.ndim:  # as below, in few calls
+            return first.shape[0]
     return next((len(leaf) for leaf in tree_leaves(nested) if getattr(leaf, "ndim", 0)), 0)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
+from functools import lru_cache
 from typing import Any
 
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ...engine import EventEnum, Events, Trigger
 from .average import AverageOfWeights
+
+folding = lru_cache(maxsize=8)(get_ema_multi_avg_fn)
+"""What moves averages by a decay, made once while the decay stays."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,4 +68,4 @@ class EMA(AverageOfWeights):
 
     def fold(self, averages: Any, weights: Any, count: int) -> None:
         """Move the averages towards the weights, in place."""
-        get_ema_multi_avg_fn(self.decay_after(count))(averages, weights, count)
+        folding(self.decay_after(count))(averages, weights, count)

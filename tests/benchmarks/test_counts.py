@@ -255,6 +255,20 @@ def test_a_batch_of_an_evaluation_adds_few_calls_to_forward_and_loss():
     assert calls(ours) - calls(least) <= EVALUATION_CALLS
 
 
+@pytest.mark.parametrize(
+    ("handler", "most"), [(EMA(0.9), 31), (Throughput(when=Events.EPOCH_COMPLETED), 14)]
+)
+def test_an_average_and_the_pace_add_few_calls_to_a_step(handler: Any, most: int):
+    model, batch = torch.nn.Linear(4, 2), (torch.randn(8, 4), torch.randint(0, 2, (8,)))
+
+    def steps(*handlers: Any) -> Callable[[int], object]:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine = supervised(model, optimizer, cross_entropy).add(*handlers)
+        return lambda iterations: engine.run([batch] * iterations, max_epochs=1)
+
+    assert round(calls(steps(handler)) - calls(steps())) <= most
+
+
 @pytest.mark.parametrize("handler", [ClipGradNorm(1.0), GradNorm()])
 @pytest.mark.parametrize("kind", ["call", "c_call"])
 def test_a_hundred_parameters_are_clipped_by_as_many_calls_as_ten(handler: Any, kind: str):
