@@ -11,7 +11,7 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from ...engine import EventEnum, Events, Trigger
 from .average import AverageOfWeights
 
-folding = lru_cache(maxsize=8)(get_ema_multi_avg_fn)
+_folding = lru_cache(maxsize=8)(get_ema_multi_avg_fn)
 """What moves averages by a decay, made once while the decay stays."""
 
 
@@ -68,4 +68,4 @@ class EMA(AverageOfWeights):
 
     def fold(self, averages: Any, weights: Any, count: int) -> None:
         """Move the averages towards the weights, in place."""
-        folding(self.decay_after(count))(averages, weights, count)
+        _folding(self.decay_after(count))(averages, weights, count)

@@ -55,7 +55,9 @@ class Series:
     """
 
     def __init__(self, most: int = MOST_POINTS) -> None:
-        self.iterations, self.epochs, self.values = array("q"), array("q"), array("d")
+        self.iterations: array[int] = array("q")
+        self.epochs: array[int] = array("q")
+        self.values: array[float] = array("d")
         self._places = array("q")
         """Where each of these is among all values."""
         self._most, self._size, self._count = most, 1, 0
