@@ -403,8 +403,8 @@ def telling_failures(place: Path) -> Generator[None, None, None]:
             free = f"{disk_usage(place.parent).free:,}"
         kind = UnreadableError if isinstance(error, UnreadableError) else OSError
         failure = kind(
-            f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing "
-            "of it is left, and older ones are as they were"
+            f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Older "
+            "ones are as they were"
         )
         failure.errno = error.errno
         raise failure from error

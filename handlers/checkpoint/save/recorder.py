@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, TypeVar
 
 from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
@@ -37,22 +37,18 @@ logger: logging.Logger = logging.getLogger("camshaft")
 FIRST_WAIT = 1.0
 """Seconds before the first retry; each further wait is twice as long."""
 Result = TypeVar("Result")
-Given = TypeVarTuple("Given")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
 
 
 class SavingHandler:
-    """A handler whose checkpoints a `Recorder` writes."""
+    """A handler whose checkpoints a `Recorder` writes; see `Checkpoint` for its fields."""
 
     directory: str | Path
     when: EventEnum | Trigger
     keep: Keep
-    """The claims by which checkpoints stay."""
     retries: int
-    """How often a write that failed is tried again."""
     on_failure: OnFailure
-    """What to do when a save cannot be written."""
     background: bool
     is_mirrored: ClassVar[bool] = True
     """False if `Mirror` does not copy what it writes."""
@@ -72,11 +68,9 @@ class SavingHandler:
 
     def recorder(self, state: State[Any, Any]) -> Recorder:
         """What writes its checkpoints of a run."""
-
-        def make() -> Recorder:
-            return Recorder(self, self.depot(state), background=self.has_thread(state))
-
-        return state.recall(self, make, saved=False)
+        return state.recall(
+            self, lambda: Recorder(self, self.depot(state), self.has_thread(state)), saved=False
+        )
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
@@ -124,29 +118,20 @@ class Recorder:
     of several ranks; it only sends no report.
     """
 
-    def __init__(self, handler: SavingHandler, depot: Depot, *, background: bool) -> None:
-        """Write nothing yet.
-
-        Args:
-            handler: Whose checkpoints these are.
-            depot: Where they are.
-            background: False to write on the thread that trains.
-        """
+    def __init__(self, handler: SavingHandler, depot: Depot, background: bool) -> None:
+        """Write nothing yet; without `background`, later on the thread that trains."""
         self.handler = handler
         self.depot = depot
         self.read_back: ReadBack = ReadBack({})
-        """What the script made, with which the first save is compared."""
         self.layout: Layout = Layout()
-        """How tensors lie on the ranks, from save to save."""
+        self.writer: CheckpointWriter = CheckpointWriter(
+            background, handler.retries, handler.on_failure
+        )
         self._staging = Staging() if background else None
-        how = background, handler.retries, handler.on_failure
-        self.writer: CheckpointWriter = CheckpointWriter(*how)
         self._are_compared = False
 
     def prepare(self, state: State[Any, Any], own: Mapping[str, Any] | None = None) -> list[str]:
-        """The reasons to save these objects at this commit point; empty if none was asked for.
-
-        By default these are all objects of the engine.
+        """The reasons to save these objects, by default all, at this commit point; may be empty.
 
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
@@ -181,31 +166,26 @@ class Recorder:
             OSError: The save before could not be written, or memory has run out.
             RuntimeError: The ranks save different objects, or distribute them differently.
         """
-        depot, team, writer = self.depot, self.depot.team, self.writer
-        keep = self.handler.keep
+        depot, team, writer, keep = self.depot, self.depot.team, self.writer, self.handler.keep
         manifest = _manifest_of(state, depot.reasons(state, reasons), keep, *depot.lineage)
-        snapshot: Snapshot | None = None
+
+        def copy() -> tuple[Snapshot, Mapping[str, Payload]] | None:
+            if not depot.is_wanted(manifest, keep):
+                return None
+            snapshot = take()
+            with needing_memory("copy the run"):
+                staging = self._staging
+                files = snapshot.streamed() if staging is None else staging.copy(snapshot)
+            manifest.refuse_large(files, team.size)
+            return snapshot, files
+
         with team.all("take part in a checkpoint"):
             writer.wait()
-            if writer.attempt(depot.is_wanted, manifest, keep):
-                snapshot = writer.attempt(take)
-        own = None if snapshot is None else snapshot.digest
-        first = team.of_first(own)
-        if first is None:
+            copied = writer.attempt(copy)
+        snapshot, files = copied or (Snapshot({}, {}), None)
+        if not team.all_have(files, snapshot.digest) or files is None:
             return
-        files: Mapping[str, Payload] | None = None
-        with team.all("copy its part of a checkpoint"):
-            if own not in (first, None):
-                raise RuntimeError(
-                    f"rank {team.rank} saves other objects, or distributes them otherwise, than "
-                    "rank 0: several ranks make one checkpoint only of the same objects on one mesh"
-                )
-            if snapshot is not None:
-                files = writer.attempt(self._copied, snapshot, manifest)
-        if not team.all_have(files) or files is None or snapshot is None:
-            return
-        draft = depot.draft(manifest)
-        save = Save(draft, files, snapshot.pieces, keep, broken, exports, writer.several_times)
+        save = Save(depot.new_draft(manifest), files, snapshot.pieces, self, broken, exports)
         writes_in_thread = self._staging is not None
         with nullcontext() if writes_in_thread else team.all("write its part of a checkpoint"):
             writer.start(save, partial(self._ask_again, state))
@@ -222,14 +202,6 @@ class Recorder:
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
-    def _copied(self, snapshot: Snapshot, manifest: Manifest) -> Mapping[str, Payload]:
-        """The files to write; in the background they are a copy, and the run may change."""
-        with needing_memory("copy the run"):
-            staging = self._staging
-            files = snapshot.streamed() if staging is None else staging.copy(snapshot)
-        manifest.refuse_large(files, self.depot.team.size)
-        return files
-
     def _ask_again(self, state: State[Any, Any]) -> None:
         """Ask for another save, so that the next commit point raises this save's error."""
         if ranks.world_size() == 1:  # several ranks have to be asked together
@@ -243,11 +215,9 @@ class Save:
     draft: Draft
     files: Mapping[str, Payload]
     pieces: Mapping[str, TensorInfo]
-    keep: Keep
+    recorder: Recorder
     broken: Collection[str]
     exports: Collection[Future[None]]
-    again: Callable[[Callable[[], Any]], Any]
-    """Calls a task, with retries after an OSError."""
 
     def __call__(self, failure: BaseException | None) -> None:
         """Write this rank's part and tell; rank 0 commits what all have written.
@@ -255,11 +225,11 @@ class Save:
         Args:
             failure: Why there is no thread for it, and so nothing is written.
         """
-        draft, depot = self.draft, self.draft.depot
+        draft, depot, again = self.draft, self.draft.depot, self.recorder.writer.several_times
         written: Files | None = None
         if failure is None:
             try:
-                written = self.again(partial(draft.write, self.files, self.pieces))
+                written = again(lambda: draft.write(self.files, self.pieces))
             except BaseException as error:
                 failure = error
         unwanted: list[Path] = []
@@ -267,10 +237,10 @@ class Save:
             manifest = draft.tell(written, failure)
             if manifest is not None:  # else another rank commits
                 wait_for(self.exports)
-                saved = self.again(partial(draft.commit, manifest))
+                saved = again(lambda: draft.commit(manifest))
                 draft.committed(saved)
                 logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
-                unwanted = depot.hide_unclaimed(self.keep, self.broken)
+                unwanted = depot.hide_unclaimed(self.recorder.handler.keep, self.broken)
         except BaseException:
             draft.give_up()
             raise
@@ -341,26 +311,33 @@ class CheckpointWriter:
         """
         self.wait()
         if not self.background:
-            self.attempt(task, None)
+            self.attempt(lambda: task(None))
             return
+
+        def carry_out(unable: Exception | None) -> None:
+            try:
+                self.attempt(lambda: task(unable))
+            except BaseException:
+                failed()
+                raise
+
         try:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+            self._pool = self._pool or ThreadPoolExecutor(1, "camshaft-checkpoints")
             with needing_memory("start the thread that writes checkpoints"):
-                self._pending = self._pool.submit(self._carry_out, task, None, failed)
+                self._pending = self._pool.submit(carry_out, None)
         except Exception as error:
             self._pool = None  # the pool would keep the task, for which it could start no thread
             self._pending = Future()
             try:
-                self._carry_out(task, error, failed)
+                carry_out(error)
                 self._pending.set_result(None)
             except Exception as raised:
                 self._pending.set_exception(raised)
 
-    def attempt(self, task: Callable[[*Given], Result], *given: *Given) -> Result | None:
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
         """Run a task and return its result; None after an OSError that `on_failure` only logs."""
         try:
-            return task(*given)
+            return task()
         except OSError as error:
             if self.on_failure == "raise":
                 raise
@@ -388,19 +365,12 @@ class CheckpointWriter:
         try:
             self.wait()
         finally:
-            if self._pool is None:
+            if (pool := self._pool) is None:
                 last()
             else:
-                self._pool.submit(last)
-                self._pool.shutdown()
-                self._pool = None
-
-    def _carry_out(self, task: Task, error: Exception | None, failed: Callable[[], object]) -> None:
-        try:
-            self.attempt(task, error)
-        except BaseException:
-            failed()
-            raise
+                self._pool, done = None, pool.submit(last)
+                pool.shutdown()
+                done.result()  # it raises what `last` has raised
 
     def several_times(self, task: Callable[[], Result]) -> Result:
         """Run a task, with retries after an OSError, and return its result.

@@ -227,8 +227,8 @@ class LocalDepot(Depot):
     def open(self) -> None:
         """Find the hosts; the first rank of each locks its directory."""
         if not self._is_open:
-            self.hosts.meet()
-            self._lock_it(self.hosts.is_first_here)
+            self.hosts.open()
+            self._lock()
 
     def claims(self, keep: Keep) -> Keep:
         """At least two: while one appears on the hosts one by one, all have the one before."""
@@ -289,7 +289,7 @@ class LocalDepot(Depot):
         if self.hosts.is_first_here and self.store is not None and self.newest is not None:
             self.store.upload(self.newest)
 
-    def draft(self, manifest: Manifest) -> Draft:
+    def new_draft(self, manifest: Manifest) -> Draft:
         """A hidden folder on each host, of one name."""
         return LocalDraft(self, manifest, self.team.temporary(manifest.iteration))
 
@@ -316,12 +316,9 @@ class LocalDraft(Draft):
             manifest = replace(manifest, number=depot.number)
         return manifest
 
-    def commit(self, manifest: Manifest) -> Saved:
+    def commit(self, manifest: Manifest, *, is_whole: bool = True) -> Saved:
         """Give this host's part its name."""
-        depot = _local(self.depot)
-        is_whole = len(depot.hosts.firsts) == 1
-        depot.newest = depot.home.commit(self.path, manifest, depot.newest, is_whole=is_whole)
-        return depot.newest
+        return super().commit(manifest, is_whole=len(_local(self.depot).hosts.firsts) == 1)
 
     def committed(self, saved: Saved) -> None:
         """Let the other hosts commit theirs, and copy it to the store."""
