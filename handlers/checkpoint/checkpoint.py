@@ -169,11 +169,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Lock the directory for this run.
-
-        Raises:
-            BlockingIOError: Another run writes to it.
-        """
+        """Lock the directory for this run."""
         sys.audit("camshaft.Checkpoint.open", self, state)  # for `camshaft prove`
         if state.control.writes:  # else another replica holds the lock; a save opens
             self.recorder(state).depot.open()
@@ -266,11 +262,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         )
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and release the directory.
-
-        Raises:
-            OSError: The save could not be written.
-        """
+        """Wait until the last save is on the disk, and release the directory."""
         sys.audit("camshaft.Checkpoint.close", self, state)
         super().close(state)
 

@@ -171,11 +171,7 @@ def _form(tensor: Any, is_the_same: bool) -> tuple[Any, ...]:
 
 
 def _check_shards(tensors: Tensors) -> None:
-    """Check that each shard of this rank has the shape that its place in the mesh gives it.
-
-    Raises:
-        ValueError: The shard has another shape.
-    """
+    """Check that each shard of this rank has the shape that its place in the mesh gives it."""
     for file, named in tensors.items():
         for name, each in named.items():
             try:

@@ -75,11 +75,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def next_number(found: Collection[Saved]) -> int:
-    """The number of the next checkpoint: one more than the largest of those `found`.
-
-    Raises:
-        UnreadableError: There is no larger number.
-    """
+    """The number of the next checkpoint: one more than the largest of those `found`."""
     newest = max(found, key=lambda each: each.manifest.number, default=None)
     if newest is None:
         return 1
@@ -233,13 +229,7 @@ def find(place: Path, verify: Verify = verify_files, claim: Best | None = None) 
 
 
 def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
-    """The checkpoint at a path, with all files verified.
-
-    Raises:
-        FileNotFoundError: The path does not exist.
-        BrokenCheckpoint: The checkpoint is damaged, or the path is no checkpoint.
-        ValueError: The path is a directory of checkpoints.
-    """
+    """The checkpoint at a path, with all files verified."""
     if inside := scan(path)[0]:
         raise ValueError(
             f"resume={str(path)!r} is a directory of checkpoints; name one of them, such as "

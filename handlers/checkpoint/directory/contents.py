@@ -7,7 +7,7 @@ a file cannot have of a run is a BrokenCheckpoint.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -153,12 +153,7 @@ class StoredTensor:
 
 
 def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTensor]:
-    """The tensors of one file, by name; only its header is read.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a `.safetensors` file.
-    """
+    """The tensors of one file, by name; only its header is read."""
     files = files or OpenFiles(path.parent, in_checkpoint=False)
     return {
         name: StoredTensor(info, files, path.name, name) for name, info in tensors_in(path).items()
@@ -168,15 +163,10 @@ def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTen
 def tensors_by_name(
     saved: Saved, files: Collection[str] | None = None, but: Collection[str] = ()
 ) -> dict[str, dict[str, StoredTensor]]:
-    """The tensors of a verified checkpoint by file and name; only headers are read.
+    """The tensors of a verified checkpoint by file and name, without some files; or of `files`.
 
     The file of a tensor in pieces is the one in which a single rank would have it. The tensors of
     a module that lie in two files, because some are frozen, are those of the first one.
-
-    Args:
-        saved: The checkpoint.
-        files: The files to look at, as in `state.json`; by default all.
-        but: The files to leave out.
     """
     opened, table = OpenFiles(saved.path), table_in(saved)
     found = dict[str, dict[str, StoredTensor]]()
@@ -236,13 +226,22 @@ def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:
         return torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="meta")
 
     forms = {name: form(each.info) for name, each in tensors.items()}
+    return stream_of(forms, lambda name: tensors[name].read())
+
+
+def stream_of(forms: Mapping[str, Tensor], value_of: Callable[[str], Tensor]) -> Payload:
+    """A `.safetensors` file of tensors of these forms, whose values are asked for one by one."""
+    import torch
+
     header, places = header_of(forms)
 
     def pieces() -> Iterator[memoryview]:
         yield memoryview(header)
         for name in places:
-            tensor = tensors[name].read().reshape(-1)
-            if tensor.numel():
-                yield tensor.view(torch.uint8).numpy().data
+            plain = value_of(name).resolve_conj().resolve_neg().cpu().contiguous()
+            if plain.nbytes:
+                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
+                flat = plain.as_strided((plain.numel(),), (1,))
+                yield flat.view(torch.uint8).numpy().data
 
     return Payload(len(header) + sum(each.nbytes for each in forms.values()), pieces)

@@ -185,11 +185,7 @@ def read_weights(saved: Saved, object: str, *, is_verified: bool) -> Mapping[str
 
 
 def own_tensors(saved: Saved, object: str) -> dict[str, StoredTensor]:
-    """The tensors of an object whose state has nothing else; see `encoded_objects`.
-
-    Raises:
-        TypeError: The object's state is more than tensors by name.
-    """
+    """The tensors of an object whose state has nothing else; see `encoded_objects`."""
     content, own = encoded_objects(saved, object)[object]
     with reading(saved.path, TREE):
         tensors = _tensors(content, own)

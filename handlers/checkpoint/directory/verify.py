@@ -87,13 +87,8 @@ def verify_portion(
     """Compare the bytes of one of several equal portions of a checkpoint, by default of all of it.
 
     The portions divide the bytes of all files, in the order of the files, at the ends of chunks.
-    With the first one, the sizes of all files are compared, too.
-
-    Args:
-        saved: The checkpoint.
-        number: Which portion, from 0.
-        count: How many there are.
-        into: By file: where its bytes are to stay.
+    With the first one, the sizes of all files are compared, too. `into` are places, by file, where
+    the bytes are to stay.
     """
     if number == 0:
         compare_sizes(saved)

@@ -72,9 +72,6 @@ class Directory:
 
         On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
         and the rank 0 of before may still be ending.
-
-        Raises:
-            BlockingIOError: Another run writes there.
         """
         make_directory(self.path)
         patience = PATIENCE if ranks.world_size() > 1 else 0.0
@@ -82,11 +79,7 @@ class Directory:
         sweep_run(self.path)
 
     def renew(self) -> None:
-        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
-
-        Raises:
-            BlockingIOError: Another run has begun to write there meanwhile.
-        """
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere."""
         if self._is_held():
             return
         self._held.close()
@@ -135,13 +128,7 @@ class Directory:
     def write(
         self, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved | None = None
     ) -> Saved:
-        """Write a whole checkpoint or nothing; when this returns, it is on the disk: see `commit`.
-
-        Raises:
-            OSError: Writing failed. Nothing of it is left; older ones are as they were.
-            UnreadableError: The files could not be read again, and none of them is left; or the
-                manifest or a file would be too large, and nothing was written.
-        """
+        """Write a whole checkpoint or nothing, and wait for the disk: see `commit`."""
         manifest.refuse_large(payloads, 1)
         place, _ = self.place_for(manifest.iteration, before)
         temporary = beside(place, "tmp")
@@ -165,19 +152,16 @@ class Directory:
     ) -> Saved:
         """Write the manifest of all ranks' files, and rename their directory to its final name.
 
+        After an error, what the ranks have written is still there, for another attempt.
+
         Args:
             temporary: Where the files are.
-            manifest: What the checkpoint says of itself. It has a number only if an older
-                checkpoint gets other files and keeps its place in the order of writing.
+            manifest: Of the checkpoint. It has a number only if an older one gets other files and
+                keeps its place in the order of writing.
             before: A checkpoint of the run; if it is of the same iteration, the new one gets its
                 path, and the old one stays under another name until it is dropped.
             is_whole: False if other hosts have some of the files, on disks of their own.
-            place: The path to give it, where nothing is yet; by default one named by the iteration.
-
-        Raises:
-            OSError: Writing failed; what the ranks have written is still there, for another
-                attempt.
-            UnreadableError: The written files cannot be read again.
+            place: A free path for it; by default one named by the iteration.
         """
         is_new, aside = not manifest.number, None
         if place is None:
@@ -222,12 +206,7 @@ class Directory:
     def note_metrics(
         self, saved: Saved, metrics: Mapping[str, float], written: Mapping[str, int]
     ) -> None:
-        """Give a checkpoint metrics that were measured after it was written, all at once.
-
-        Raises:
-            BrokenCheckpoint: Its manifest cannot be read.
-            OSError: The new manifest cannot be written; the old one stays.
-        """
+        """Give a checkpoint metrics that were measured after it was written, all at once."""
         manifest = saved_at(saved.path).manifest  # of those that `scan` knows, sums are left out
         metrics, written = manifest.metrics | {**metrics}, manifest.written | {**written}
         temporary = beside(saved.path, "tmp")  # beside it, where the next start sweeps
@@ -333,15 +312,7 @@ def write_part(
 ) -> Mapping[str, Checksums]:
     """Write the files of a rank into a directory that all ranks write to; wait for the disk.
 
-    Args:
-        temporary: The directory.
-        payloads: The files.
-        meant: The pieces that they have to hold.
-        before: A checkpoint with which files of the same bytes are shared.
-
-    Raises:
-        OSError: Writing failed; nothing of the files is left, and another attempt begins anew.
-        UnreadableError: The written files cannot be read, or do not hold the pieces.
+    They have to hold the pieces that are `meant`. If that fails, none of these files stays.
     """
     earlier, known = (before.path, before.manifest.files) if before else (None, {})
     with needing_memory("write its files"):

@@ -292,11 +292,7 @@ class LookedUp(dict[str, "Tensor"]):
         self._copied = 0
 
     def note_copy(self, size: int) -> None:
-        """Count the bytes that a medium has copied of its tensors.
-
-        Raises:
-            ValueError: Media copy the same tensors many times.
-        """
+        """Count the bytes that a medium has copied of its tensors."""
         self._copied += size
         if self._copied > COPIES * sum(each.nbytes for each in self.values()) + FEW:
             raise ValueError("has many media of the same tensors, and each copies them")

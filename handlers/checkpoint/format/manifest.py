@@ -109,15 +109,7 @@ class Manifest:
         return text
 
     def refuse_large(self, files: Mapping[str, Payload], count: int) -> None:
-        """Refuse a checkpoint that nobody would read, before a byte of it is written.
-
-        Args:
-            files: What this rank writes.
-            count: How many ranks write.
-
-        Raises:
-            UnreadableError: The manifest of all files, or one of these files, would be too large.
-        """
+        """Refuse a checkpoint of `count` ranks, and files of this one, that nobody would read."""
         own = sum(len(name) + 2 * ROOM_OF_RANK for name in files)
         said = len(self.to_json())
         if (size := said + own + ROOM + ROOM_OF_RANK * count) > budget.LARGEST_MANIFEST:

@@ -123,11 +123,7 @@ class Keep:
         return [claim for claim in self.claims if isinstance(claim, Best)]
 
     def refuse_unknown(self, directory: Path, saved: Collection[Manifest]) -> None:
-        """Refuse a misspelt metric: its claim would keep none of these checkpoints.
-
-        Raises:
-            ValueError: There are checkpoints, and none has the metric of a claim.
-        """
+        """Refuse a misspelt metric: its claim would keep none of these checkpoints."""
         for claim in self.bests:
             if saved and not any(claim.metric in each.metrics for each in saved):
                 raise claim.unknown(directory, saved)

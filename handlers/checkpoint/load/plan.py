@@ -168,11 +168,7 @@ class LoadPlan:
         return settings | override, reset
 
     def check(self, override: Collection[str], reset: Collection[str]) -> None:
-        """Find everything that prevents the resume; the names come from all ranks.
-
-        Raises:
-            ValueError: A difference is not accepted, or `override` or `reset` has an unknown name.
-        """
+        """Find everything that prevents the resume; the names come from all ranks."""
         self._check_names(override, reset)
         with refusing("these objects"):
             refused = with_fate(self.settings, Fate.REFUSE)
@@ -181,11 +177,7 @@ class LoadPlan:
             self._refuse(lines, refused)
 
     def check_later(self) -> None:
-        """Compare what was loaded first, and then the optimizers that did not fit before that.
-
-        Raises:
-            ValueError: They do not fit.
-        """
+        """Compare what was loaded first, and then the optimizers that did not fit before that."""
         lines = list[str]()
         with refusing("these objects"):
             for name in self.first:
@@ -343,9 +335,6 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
     """The schedules that these changed settings or new objects affect.
 
     `ReduceLROnPlateau` is never replayed: it follows a metric.
-
-    Raises:
-        ValueError: A schedule to replay moves the same values as another schedule.
     """
     changed = set(changed)
     found = []

@@ -10,7 +10,6 @@ from .recorder import SavingHandler as SavingHandler
 from .snapshot import Snapshot as Snapshot
 from .snapshot import resume_alone as resume_alone
 from .snapshot import save_alone as save_alone
-from .snapshot import stream_of as stream_of
 from .snapshot import take as take
 from .team import Buffers as Buffers
 from .team import Files as Files

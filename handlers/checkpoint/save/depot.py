@@ -75,11 +75,7 @@ class Depot:
         self.home.unlock()
 
     def refuse_earlier_run(self) -> None:
-        """Refuse a new run beside the checkpoints of an earlier one, which it would drop.
-
-        Raises:
-            FileExistsError: There are checkpoints.
-        """
+        """Refuse a new run beside the checkpoints of an earlier one, which it would drop."""
         if found := Checkpoints(self.directory):
             raise FileExistsError(
                 f"{self.directory} holds checkpoints of an earlier run, such as "

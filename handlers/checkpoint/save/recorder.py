@@ -18,18 +18,16 @@ from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
 from ..format import (
     Keep,
-    Manifest,
     Payload,
     TensorInfo,
     UnreadableError,
-    installed_versions,
     needing_memory,
 )
 from ..sharding import Layout
 from .begin import OnFailure, check_arguments
 from .depot import Depot, Draft
 from .read_back import ReadBack
-from .snapshot import Snapshot, Staging
+from .snapshot import Snapshot, Staging, manifest_of
 from .team import Files, check_same_weights
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -167,7 +165,17 @@ class Recorder:
             RuntimeError: The ranks save different objects, or distribute them differently.
         """
         depot, team, writer, keep = self.depot, self.depot.team, self.writer, self.handler.keep
-        manifest = _manifest_of(state, depot.reasons(state, reasons), keep, *depot.lineage)
+        # Claims name metrics by text, so a manifest holds only metrics whose names are text.
+        metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
+        manifest = manifest_of(
+            *(state, depot.reasons(state, reasons), metrics),
+            step=state.step,
+            written={name: state.metrics.written(name) for name in metrics},
+            keep=repr(keep),
+            world_size=ranks.world_size(),
+            run=depot.lineage[0],
+            start=depot.lineage[1],
+        )
 
         def copy() -> tuple[Snapshot, Mapping[str, Payload]] | None:
             if not depot.is_wanted(manifest, keep):
@@ -220,11 +228,7 @@ class Save:
     exports: Collection[Future[None]]
 
     def __call__(self, failure: BaseException | None) -> None:
-        """Write this rank's part and tell; rank 0 commits what all have written.
-
-        Args:
-            failure: Why there is no thread for it, and so nothing is written.
-        """
+        """Write this rank's part and tell, or why no thread could; rank 0 commits all parts."""
         draft, depot, again = self.draft, self.draft.depot, self.recorder.writer.several_times
         written: Files | None = None
         if failure is None:
@@ -246,26 +250,6 @@ class Save:
             raise
         finally:
             depot.team.remove(draft.path, unwanted)
-
-
-def _manifest_of(state: State[Any, Any], reason: str, keep: Keep, run: str, start: int) -> Manifest:
-    """The manifest of a save at this moment, without its number and its files."""
-    # Claims name metrics by text, so a manifest holds only metrics whose names are text.
-    metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
-    return Manifest(
-        iteration=state.iteration,
-        step=state.step,
-        epoch=state.epoch - state.in_epoch,
-        reason=reason,
-        metrics=metrics,
-        written={name: state.metrics.written(name) for name in metrics},
-        keep=repr(keep),
-        world_size=ranks.world_size(),
-        versions=installed_versions(),
-        time=round(time.time(), 3),
-        run=run,
-        start=start,
-    )
 
 
 def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
@@ -376,9 +360,6 @@ class CheckpointWriter:
         """Run a task, with retries after an OSError, and return its result.
 
         After an `UnreadableError`, the next attempt would end in the same way.
-
-        Raises:
-            OSError: The last attempt has failed.
         """
         for attempt in range(self.retries):
             try:

@@ -245,9 +245,6 @@ def check_same_weights(objects: Mapping[str, Any]) -> None:
 
     Buffers may differ, and are saved for each rank. Ranks that hold the same send two messages of
     16 bytes.
-
-    Raises:
-        ValueError: A parameter that is no shard differs between ranks: on all ranks.
     """
     if ranks.world_size() == 1:
         return
