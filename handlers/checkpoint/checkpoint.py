@@ -185,7 +185,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         self.note_run(state.engine)
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
-        resumed = [f"Checkpoint({str(e.directory)!r})" for e in self._all(state) if e.resume]
+        every = state.engine.find(Checkpoint)
+        resumed = [f"Checkpoint({str(each.directory)!r})" for each in every if each.resume]
         if self.resume and len(resumed) > 1:  # their order of attachment would decide
             raise ValueError(
                 f"{len(resumed)} handlers have resume=: {', '.join(resumed)}. A run goes on from "
@@ -195,18 +196,17 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         warn_of_buckets(state.engine)
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
-        if self._all(state)[0] is self:
+        if every[0] is self:
             state.control.noted = Changes(state)
         if state.is_new:
-            self._begin(state, recorder.depot)
+            self._begin(state, recorder.depot, [each for each in every if each is not self])
         else:
             recorder.depot.carry_on()
         sys.audit("camshaft.Checkpoint.begin", self, state)
 
-    def _begin(self, state: State[Any, Any], depot: Depot) -> None:
+    def _begin(self, state: State[Any, Any], depot: Depot, others: list[Checkpoint]) -> None:
         """Note the settings; resume a run, or start a new one."""
         note_settings(state)
-        others = [each for each in self._all(state) if each is not self]
         if self.resume:
             if self.load(state, depot):
                 if (noted := state.control.noted) is not None:
@@ -224,7 +224,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def start(self, state: State[Any, Any]) -> None:
         """Put back what functions of STARTED have set again."""
-        if self._all(state)[0] is self and (noted := state.control.noted) is not None:
+        is_first = state.engine.find(Checkpoint)[0] is self
+        if is_first and (noted := state.control.noted) is not None:
             noted.start()
 
     def save(self, state: State[Any, Any]) -> None:
@@ -251,14 +252,14 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         if ranks.world_size() > 1:
             memory.buckets.update(buckets_of(state.engine))
         # A run that resumes from here does not repeat the exports that are being written.
-        exports = (each for each in state.engine.handlers.values() if isinstance(each, Export))
+        exports = (e.recorder(state).writer.under_way for e in state.engine.find(Export))
         buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
             lambda: Snapshot.of(state, buffers, recorder.layout, recorder.read_back),
             reasons,
             broken=memory.broken.copy(),
-            exports=[*filter(None, (each.recorder(state).writer.under_way for each in exports))],
+            exports=[*filter(None, exports)],
         )
 
     def close(self, state: State[Any, Any]) -> None:
@@ -285,9 +286,6 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         at = state.epoch, state.iteration
         logger.info("resumed from %s (epoch %d, iteration %d)", saved.path, *at)
         return True
-
-    def _all(self, state: State[Any, Any]) -> list[Checkpoint]:
-        return [each for each in state.engine.handlers.values() if isinstance(each, Checkpoint)]
 
     @property
     def _path(self) -> Path | None:

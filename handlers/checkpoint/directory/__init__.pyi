@@ -1,4 +1,3 @@
-from ..format import tree_at as tree_at
 from ..format import tree_in as tree_in
 from .anyones import weights_at as weights_at
 from .catalogue import NAME as NAME
@@ -8,7 +7,6 @@ from .catalogue import checkpoints as checkpoints
 from .catalogue import chosen as chosen
 from .catalogue import find as find
 from .catalogue import is_checkpoint as is_checkpoint
-from .catalogue import names_in as names_in
 from .catalogue import next_number as next_number
 from .catalogue import saved_at as saved_at
 from .catalogue import scan as scan

@@ -30,7 +30,6 @@ from .pieces import MEMORY as MEMORY
 from .pieces import PIECES as PIECES
 from .pieces import Grid as Grid
 from .pieces import Pieces as Pieces
-from .pieces import StoredPiece as StoredPiece
 from .pieces import Table as Table
 from .pieces import table_as_tree as table_as_tree
 from .pieces import table_of_tree as table_of_tree
@@ -46,7 +45,6 @@ from .tensors import TENSORS as TENSORS
 from .tensors import Payload as Payload
 from .tensors import TensorInfo as TensorInfo
 from .tensors import header_of as header_of
-from .tensors import info_of as info_of
 from .tensors import open_tensors as open_tensors
 from .tensors import tensors_in as tensors_in
 from .tensors import tensors_in_order as tensors_in_order

@@ -18,11 +18,10 @@ from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from ..weights import has_groups
 from .check import (
-    form_mismatches,
     form_needed,
-    memory_mismatches,
     mismatches,
     mismatches_of,
+    one_sided,
     parameter_mismatches,
     refusing,
     reshapes,
@@ -181,8 +180,8 @@ class LoadPlan:
         lines = list[str]()
         with refusing("these objects"):
             for name in self.first:
-                form = form_needed(self.engine.objects[name], is_loaded=True)
-                lines += form_mismatches(name, form, self.saved.objects[name])
+                if form := form_needed(self.engine.objects[name], is_loaded=True):
+                    lines += form.mismatches(name, self.saved.objects[name])
             own, saved = ({n: e[n] for n in self.later} for e in self._compared())
             lines += mismatches(own, saved)
         if lines:
@@ -297,7 +296,7 @@ class LoadPlan:
         refused, new = (with_fate(self.memory, fate) for fate in (Fate.REFUSE, Fate.KEEP))
         return [
             *mismatches(*self._compared(), self.later),
-            *memory_mismatches(refused, new),
+            *(one_sided("handlers", "the script", new, refused) if refused else ()),
             *self._other_parameters(),
             *self._other_groups(),
         ]

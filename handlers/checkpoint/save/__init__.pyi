@@ -11,7 +11,5 @@ from .snapshot import Snapshot as Snapshot
 from .snapshot import resume_alone as resume_alone
 from .snapshot import save_alone as save_alone
 from .snapshot import take as take
-from .team import Buffers as Buffers
-from .team import Files as Files
 from .team import Team as Team
 from .team import buffers_of_own as buffers_of_own

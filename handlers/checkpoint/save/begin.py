@@ -86,11 +86,11 @@ def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
 def refuse_to_forget(engine: Engine[Any, Any]) -> None:
     """Refuse a run whose optimizer, that of an `Update`, and so its weights would not be saved."""
     known = list(map(id, engine.objects.values()))
-    for each in (each for each in engine.handlers.values() if isinstance(each, Update)):
-        left = [one for one in optimizers_in(each.optimizer) if id(one) not in known]
-        if left and not _are_in_states(left, engine.objects):
+    for each in engine.find(Update):
+        missing = [one for one in optimizers_in(each.optimizer) if id(one) not in known]
+        if missing and not _are_in_states(missing, engine.objects):
             raise ValueError(
-                f"{type(left[0]).__name__}, which an Update steps, is not among "
+                f"{type(missing[0]).__name__}, which an Update steps, is not among "
                 "the engine's objects, so neither the optimizer nor its weights would be saved: "
                 'Engine(..., objects={"model": model, "optimizer": optimizer})'
             )

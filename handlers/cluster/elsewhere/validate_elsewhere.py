@@ -268,7 +268,7 @@ class ValidateElsewhere:
         The list is a new one each time: a thread may be writing the one before.
         """
         state.recall(self, Awaited).pending = pending
-        others = (e for e in state.engine.handlers.values() if isinstance(e, ValidateElsewhere))
+        others = state.engine.find(ValidateElsewhere)
         held = frozenset(n for each in others for n in each._pending(state))
         self._checkpoint(state).recorder(state).depot.held = held
 
@@ -276,7 +276,7 @@ class ValidateElsewhere:
         return Results(self._checkpoint(state).recorder(state).depot.directory, self.name)
 
     def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
-        found = [e for e in state.engine.handlers.values() if isinstance(e, Checkpoint)]
+        found = state.engine.find(Checkpoint)
         if len(found) != 1 or isinstance(found[0], LocalCheckpoint):
             there = ", ".join(type(each).__name__ for each in found) or "none"
             raise ValueError(

@@ -104,9 +104,8 @@ class Local(SavingHandler):
 
     def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
         """The handler whose saves these are: the one that resumes, or else the first."""
-        handlers = [*state.engine.handlers.values()]
-        after = handlers[handlers.index(self) :]
-        found = [each for each in after if isinstance(each, Checkpoint)]
+        both = state.engine.find(SavingHandler)
+        found = [each for each in both[both.index(self) :] if isinstance(each, Checkpoint)]
         found = [each for each in found if each.resume] or found
         if not found or isinstance(found[0], LocalCheckpoint):
             raise ValueError(

@@ -152,15 +152,14 @@ class Mirror:
             self._note(state, "mirror", said=process.warnings.get())
 
     def _note(self, state: State[Any, Any], event: str, **more: str) -> None:
-        for each in state.engine.handlers.values():
-            if isinstance(each, Journal):
-                each.note(state, event, to=shown(self.url), **more)
+        for each in state.engine.find(Journal):
+            each.note(state, event, to=shown(self.url), **more)
 
     def _process(self, state: State[Any, Any]) -> StoreProcess:
         return state.recall(self, StoreProcess, saved=False)
 
     def _checkpoint(self, engine: Engine[Any, Any]) -> Checkpoint:
-        found = [each for each in engine.handlers.values() if isinstance(each, Checkpoint)]
+        found = engine.find(Checkpoint)
         if len(found) != 1:
             raise ValueError(
                 f"{self!r}: needs one Checkpoint in its engine, whose directory it copies; there "

@@ -281,7 +281,7 @@ class Replicas:
         return replica
 
     def _updates(self, state: State[Any, Any]) -> list[Update]:
-        found = [each for each in state.engine.handlers.values() if isinstance(each, Update)]
+        found = state.engine.find(Update)
         if len(found) != 1:
             raise ValueError(
                 f"Replicas needs one Update among the handlers, and found {len(found)}: "
