@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import Module
@@ -58,6 +58,8 @@ class Export(SavingHandler):
     'model'
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     is_mirrored = False
 
     directory: str | Path

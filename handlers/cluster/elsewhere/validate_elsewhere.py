@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ....engine.state import Left, can_leave
@@ -69,6 +69,8 @@ class ValidateElsewhere:
     ValueError: ValidateElsewhere(lag=0): needs a number of iterations, from 1
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     name: str = "val"
     _: KW_ONLY
     lag: int

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import Checkpoint
@@ -63,6 +63,8 @@ class Mirror:
     ValueError: Mirror(wait=-1): needs seconds that are not negative
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     url: str
     _: KW_ONLY
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])

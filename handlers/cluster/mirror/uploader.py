@@ -154,11 +154,12 @@ class Uploader:
 
     def _parts(self) -> list[tuple[str, Manifest]]:
         """The folders in the store and their manifests, in the order of writing."""
-        parts = {} if self._listing is None else self._listing.parts
+        parts = {} if self._listing is None else self._listing.parts.copy()
         return sorted(parts.items(), key=lambda item: item[1].number)
 
     def _missing(self) -> list[Saved]:
-        known = {} if self._listing is None else self._listing.parts
+        # A copy: for a report, another thread asks, while this one notes what it has copied.
+        known = {} if self._listing is None else self._listing.parts.copy()
         missing = list[Saved]()
         for each in Checkpoints(self._outbox or self.directory):
             name = store_name_of(each.manifest, known)

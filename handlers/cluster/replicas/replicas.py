@@ -25,8 +25,6 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 PATIENCE = 0.05
 """Seconds until a new replica asks again for the run."""
-WRITERS = ("Journal", "Export", "Mirror", "RayReport", "Profile", "RankLogs")
-"""Handlers that write files and have not learned that another replica does."""
 
 
 @dataclass(eq=False)
@@ -140,7 +138,7 @@ class Replicas:
                 f"{engine.name_of(disks[0])} makes copies that replicas do not need: a replica "
                 "that joins gets the run from another one. Leave it out"
             )
-        if other := [each for each in handlers if type(each).__name__ in WRITERS]:
+        if other := [each for each in handlers if getattr(each, "writes_files", False)]:
             raise ValueError(
                 f"{engine.name_of(other[0])} would write on each replica: beside Replicas, only "
                 "Checkpoint and loggers leave this to one of them"
