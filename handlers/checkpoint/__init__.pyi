@@ -9,7 +9,6 @@ from .directory import saved_at as saved_at
 from .directory import sweep_run as sweep_run
 from .directory import weights_at as weights_at
 from .export import Export as Export
-from .format import MANIFEST as MANIFEST
 from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Checksums as Checksums
 from .format import Keep as Keep

@@ -16,7 +16,7 @@ from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
 from .directory import Saved, Verify, chosen, find
 from .export import Export
 from .format import Keep, latest
-from .load import EvaluatesSaved, VerifyingReader, note_settings, resume
+from .load import EvaluatesSaved, VerifyingReader, remember_settings, resume
 from .save import (
     CheckpointMemory,
     Depot,
@@ -159,7 +159,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock and load before the run, ask for saves by the trigger, and save when asked."""
-        self.note_weights(engine)
+        self.remember_weights(engine)
         engine.on(Events.LOADING)(self.open)
         engine.on(Events.LOADING)(self.begin)
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.start)
@@ -175,14 +175,14 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             self.recorder(state).depot.open()
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Note the script's settings, then resume, or check that the directory is new.
+        """Remember the script's settings, then resume, or check that the directory is new.
 
         Raises:
             TypeError: One of the engine's objects cannot be saved.
             ValueError: The optimizer of an `Update` is not among them, or another `Checkpoint` of
                 the engine resumes too.
         """
-        self.note_run(state.engine)
+        self.forget_weights(state.engine)
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
         every = state.engine.find(Checkpoint)
@@ -205,8 +205,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         sys.audit("camshaft.Checkpoint.begin", self, state)
 
     def _begin(self, state: State[Any, Any], depot: Depot, others: list[Checkpoint]) -> None:
-        """Note the settings; resume a run, or start a new one."""
-        note_settings(state)
+        """Remember the settings; resume a run, or start a new one."""
+        remember_settings(state)
         if self.resume:
             if self.load(state, depot):
                 if (noted := state.control.noted) is not None:

@@ -103,7 +103,7 @@ class Layout:
         self._places: list[tuple[str, str, str]] = []
 
     def update(self, tensors: Tensors, is_the_same: Callable[[str, str], bool]) -> None:
-        """Note how these tensors lie on the ranks; see `table_of` for `is_the_same`.
+        """Learn how these tensors lie on the ranks; see `table_of` for `is_the_same`.
 
         Raises:
             ValueError: A shard of this rank has another shape than its place in the mesh gives it,

@@ -19,7 +19,6 @@ from ....engine import ranks
 from ...files import budget, regular
 from ..format import (
     LARGEST_COUNT,
-    MANIFEST,
     Best,
     BrokenCheckpoint,
     Keep,
@@ -45,10 +44,10 @@ SHOWN = 20
 
 def saved_at(path: Path, name: str | None = None) -> Saved:
     """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
-    with reading(path, MANIFEST):
+    with reading(path, Manifest.FILE):
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
-        with regular(path / MANIFEST) as file:
+        with regular(path / Manifest.FILE) as file:
             text = file.read(budget.LARGEST_MANIFEST + 1)
         try:
             if len(text) > budget.LARGEST_MANIFEST:
@@ -65,7 +64,7 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
 def is_checkpoint(path: Path) -> bool:
     """True if the path is one checkpoint, rather than a directory of checkpoints."""
     is_named = path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
-    return is_named or (path / MANIFEST).exists()
+    return is_named or (path / Manifest.FILE).exists()
 
 
 def names_in(directory: Path) -> list[str]:

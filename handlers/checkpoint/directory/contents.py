@@ -195,13 +195,13 @@ def contents_of(saved: Saved) -> tuple[Any, list[tuple[str, list[StoredTensor], 
         objects, tensors = tree_in(saved.path)["objects"], tensors_by_name(saved)
         holds_run, rows = saved.manifest.holds_run, list[tuple[str, list[StoredTensor], str]]()
         run = tree_at(saved.path, f"{rank_file(0)}.json")["run"] if holds_run else None
-        left = {file: dict(each) for file, each in tensors.items()}
+        unowned = {file: dict(each) for file, each in tensors.items()}
         for name, each in objects.items():
-            own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
+            own = [unowned[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
             rows.append((name, own, each["file"]))
         files = {file for _, _, file in rows}
         split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
-        others = {f: t for f, t in left.items() if t and f.removesuffix(FROZEN) not in split}
+        others = {f: t for f, t in unowned.items() if t and f.removesuffix(FROZEN) not in split}
         rows += [("(the run)", [*rest.values()], file) for file, rest in others.items()]
         names = {file: f"{file}{'*' if file in split else ''}{TENSORS}" for file in tensors}
         cut = {f for f, own in tensors.items() if any(each.grid for each in own.values())}

@@ -16,7 +16,6 @@ from ...files import created, regular, shared, size_of, written_past_cache
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
-    MANIFEST,
     TENSORS,
     TREE,
     BrokenCheckpoint,
@@ -136,16 +135,16 @@ def read_manifest_back(temporary: Path, manifest: Manifest, text: str, *, is_who
     All files of a whole one are there; of another one, other hosts have some. Each rank has read
     its own files by then: see `read_back`.
     """
-    with _as_unreadable(), reading(temporary, MANIFEST):
-        with regular(temporary / MANIFEST) as file:
+    with _as_unreadable(), reading(temporary, Manifest.FILE):
+        with regular(temporary / Manifest.FILE) as file:
             if file.read(len(text) + 1) != text.encode():
-                raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
+                raise BrokenCheckpoint(f"{Manifest.FILE} says something else than what was written")
         Manifest.of_json(text)
         there = os.listdir(temporary) if is_whole else {TREE, *manifest.files}
         if missing := sorted({TREE, *manifest.files}.difference(there)):
             raise BrokenCheckpoint(f"{missing[:3]} are not there ({len(missing)} in all)")
         if TREE not in manifest.files:
-            raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}")
+            raise BrokenCheckpoint(f"{Manifest.FILE} does not list {TREE}")
 
 
 @contextmanager

@@ -15,12 +15,12 @@ from ...files import size_of
 from ..format import (
     CHUNK,
     FROZEN,
-    MANIFEST,
     PIECES,
     TENSORS,
     TREE,
     BrokenCheckpoint,
     Checksums,
+    Manifest,
     Pieces,
     Places,
     TensorInfo,
@@ -42,7 +42,7 @@ SHOWN = 20
 def compare_sizes(saved: Saved) -> None:
     """Check that every file is there and has its size, which needs no reading."""
     if TREE not in saved.manifest.files:
-        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
+        raise BrokenCheckpoint(f"{Manifest.FILE} does not list {TREE}", saved.path)
     for name, expected in saved.manifest.files.items():
         compare_size(saved.path, name, expected)
 
@@ -107,7 +107,7 @@ def verify_portion(
 
 def foreign_in(saved: Saved) -> list[str]:
     """The names of files in the directory of a checkpoint that do not belong to it."""
-    return sorted({*os.listdir(saved.path)}.difference(saved.manifest.files, [MANIFEST]))
+    return sorted({*os.listdir(saved.path)}.difference(saved.manifest.files, [Manifest.FILE]))
 
 
 def _warn_of_foreign(saved: Saved) -> None:
@@ -128,7 +128,7 @@ def _compare_chunks(
         found = Checksums.of(path, first * times, last * times, into).folded(chunk)
         size = min(expected.size, last * chunk) - first * chunk
         if found != Checksums(size, expected.crc32[first:last]):
-            raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+            raise ValueError(f"is damaged: its checksum is not the one in {Manifest.FILE}")
 
 
 def check_pieces(saved: Saved, number: int = 0, count: int = 1) -> None:

@@ -24,7 +24,6 @@ from ...files import (
     synchronise,
 )
 from ..format import (
-    MANIFEST,
     MANY,
     MOST_CHECKSUMS,
     BrokenCheckpoint,
@@ -37,7 +36,7 @@ from ..format import (
     folded_together,
     needing_memory,
 )
-from .catalogue import names_in, next_number, saved_at, scan
+from .catalogue import Checkpoints, Verify, chosen, names_in, next_number, saved_at, scan
 from .files import need_space, read_back, read_manifest_back, sweep_run, write_files
 from .saved import Saved
 
@@ -66,6 +65,16 @@ class Directory:
     def names(self) -> list[str]:
         """The names of the checkpoints, broken ones too, in their order."""
         return names_in(self.path)
+
+    def newest_good(self) -> Saved | None:
+        """The newest good checkpoint, which all ranks look for together; None if there is none."""
+
+        def choose(verify: Verify) -> Saved | None:
+            with suppress(ValueError):  # all are broken
+                return Checkpoints(self.path, verify).latest()
+            return None
+
+        return chosen(choose)
 
     def lock(self) -> None:
         """Make and lock the directory, and remove unfinished files of killed runs.
@@ -177,7 +186,7 @@ class Directory:
         with suppress(OSError):
             self._known[place.name] = _mark(place), _without_sums(saved)
         if is_new:
-            self.note_latest(place)
+            self.write_latest(place)
         return saved
 
     def is_claimed(self, keep: Keep, manifest: Manifest) -> bool:
@@ -203,7 +212,7 @@ class Directory:
         others = (each for each in found if each.manifest.number not in kept)
         return self.hide(each for each in others if each.path.resolve() != spared)
 
-    def note_metrics(
+    def add_metrics(
         self, saved: Saved, metrics: Mapping[str, float], written: Mapping[str, int]
     ) -> None:
         """Give a checkpoint metrics that were measured after it was written, all at once."""
@@ -214,7 +223,7 @@ class Directory:
             with created(temporary) as file:
                 file.write(replace(manifest, metrics=metrics, written=written).to_json().encode())
             synchronise(temporary)
-            temporary.replace(saved.path / MANIFEST)
+            temporary.replace(saved.path / Manifest.FILE)
         finally:
             remove_path(temporary)
         synchronise(saved.path)
@@ -268,7 +277,7 @@ class Directory:
             return file.read(LONGEST).decode().strip()
         return None
 
-    def note_latest(self, place: Path) -> None:
+    def write_latest(self, place: Path) -> None:
         """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
         try:
             put_in_place(place.with_name(LATEST), f"{place.name}\n".encode())
@@ -300,7 +309,7 @@ def _without_sums(saved: Saved) -> Saved:
 
 def _mark(path: Path) -> object:
     """Changes if another directory or manifest is there; of a link it is that of the link."""
-    status = (path / MANIFEST).lstat()
+    status = (path / Manifest.FILE).lstat()
     return path.lstat().st_ino, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -333,11 +342,11 @@ def _appear(
     temporary: Path, place: Path, aside: Path | None, manifest: Manifest, is_whole: bool
 ) -> Saved:
     """Write the manifest, and durably rename the directory; an older one goes `aside` first."""
-    (temporary / MANIFEST).unlink(missing_ok=True)  # left by an attempt that failed
+    (temporary / Manifest.FILE).unlink(missing_ok=True)  # left by an attempt that failed
     text = manifest.to_json()
-    with created(temporary / MANIFEST) as file:
+    with created(temporary / Manifest.FILE) as file:
         file.write(text.encode())
-    synchronise(temporary / MANIFEST)
+    synchronise(temporary / Manifest.FILE)
     read_manifest_back(temporary, manifest, text, is_whole=is_whole)
     synchronise(temporary)
     with _named_back(temporary, place, aside):

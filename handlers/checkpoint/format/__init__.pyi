@@ -21,7 +21,6 @@ from .errors import needing_memory as needing_memory
 from .errors import reading as reading
 from .manifest import FROZEN as FROZEN
 from .manifest import LARGEST_COUNT as LARGEST_COUNT
-from .manifest import MANIFEST as MANIFEST
 from .manifest import PLAIN_NAME as PLAIN_NAME
 from .manifest import TRAIN as TRAIN
 from .manifest import Manifest as Manifest

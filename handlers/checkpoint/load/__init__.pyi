@@ -17,5 +17,5 @@ from .plan import schedules_to_replay as schedules_to_replay
 from .read import SavedRun as SavedRun
 from .read import ScriptTensors as ScriptTensors
 from .read import VerifyingReader as VerifyingReader
-from .settings import note_settings as note_settings
+from .settings import remember_settings as remember_settings
 from .settings import settings_of as settings_of

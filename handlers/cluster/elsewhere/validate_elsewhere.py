@@ -251,7 +251,7 @@ class ValidateElsewhere:
                 own = {f"{self.name}/{each}": n for each, n in metrics.items()}
                 written = {name: state.metrics.written(name) for name in own}
                 for saved in self._saved(state, iteration):
-                    home.note_metrics(saved, own, written)
+                    home.add_metrics(saved, own, written)
 
     def _saved(self, state: State[Any, Any], iteration: int) -> list[Saved]:
         """The checkpoint of an iteration, as it was written last; none if it is gone."""

@@ -322,7 +322,7 @@ class LocalDraft(Draft):
     def committed(self, saved: Saved) -> None:
         """Let the other hosts commit theirs, and copy it to the store."""
         depot = _local(self.depot)
-        depot.home.note_latest(saved.path)
+        depot.home.write_latest(saved.path)
         if depot.hosts.rank == 0:
             depot.hosts.tell(self.path, saved.manifest, is_copied=self.is_copied)
         if self.is_copied and depot.store is not None:

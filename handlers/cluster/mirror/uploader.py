@@ -11,7 +11,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from ...checkpoint import (
-    MANIFEST,
     Checkpoints,
     Checksums,
     Directory,
@@ -191,9 +190,9 @@ class Uploader:
             listing.drop(place, saved.manifest)
             return
         try:
-            self.store.put_small(f"{place}/{MANIFEST}", manifest)
+            self.store.put_small(f"{place}/{Manifest.FILE}", manifest)
         except OSError:
-            self.store.remove(f"{place}/{MANIFEST}")  # it may be another one than was given
+            self.store.remove(f"{place}/{Manifest.FILE}")  # it may be another one than was given
             raise
         listing.add(place, saved.manifest)
         self._verified.clear()

@@ -13,7 +13,7 @@ from ....engine.modules import generators_in, in_training, is_spread
 from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ...checkpoint import Checkpoint
-from ...checkpoint.load import note_settings
+from ...checkpoint.load import remember_settings
 from ..local import Local, LocalCheckpoint
 from ..transfer import Lost
 from .crew import lighthouses
@@ -153,7 +153,7 @@ class Replicas:
         """Get the run from other replicas, or begin it."""
         place = state.recall(self, Connections, saved=False)
         replica = place.replica = Replica(self.lighthouse, self.shards, self.address, self.timeout)
-        note_settings(state)
+        remember_settings(state)
         while True:
             try:
                 files = replica.begin()

@@ -61,7 +61,7 @@ def test_metrics_that_are_noted_later_are_copied_and_no_file_again(store, run):
     keep, done = latest(1) | best(1, "val/loss"), []
     save(run, 1, keep)
     copy_all(store, run)
-    Directory(run).note_metrics(checkpoints(run)[0], {"val/loss": 0.5}, {"val/loss": 1})
+    Directory(run).add_metrics(checkpoints(run)[0], {"val/loss": 0.5}, {"val/loss": 1})
     Faulty.before = lambda operation, path: done.append((operation, path.split("/")[-1]))
     copy_all(store, run)
     written = {name for operation, name in done if operation == "write"}
