@@ -6,8 +6,8 @@ Importing this file imports no torch, which takes longer than looking at a direc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -110,17 +110,6 @@ class Saved:
             with _new_file(file) as opened:
                 write_pt(content, opened)
         return file
-
-
-def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
-    """The files of some checkpoints, with their sizes; a file that several share is listed once."""
-    files = dict[object, int]()
-    for saved in found:
-        for name, sums in saved.manifest.files.items():
-            with suppress(OSError):
-                status = (saved.path / name).lstat()
-                files[(status.st_dev, status.st_ino)] = sums.size
-    return files
 
 
 def encoded_objects(

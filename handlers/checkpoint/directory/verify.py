@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files import size_of
@@ -44,17 +43,12 @@ def compare_sizes(saved: Saved) -> None:
     if TREE not in saved.manifest.files:
         raise BrokenCheckpoint(f"{Manifest.FILE} does not list {TREE}", saved.path)
     for name, expected in saved.manifest.files.items():
-        compare_size(saved.path, name, expected)
-
-
-def compare_size(directory: Path, name: str, expected: Checksums) -> None:
-    """Check that a file is there and has its size."""
-    with reading(directory, name):
-        size = size_of(directory / name)
-        if size != expected.size:
-            raise ValueError(f"has {size} bytes and should have {expected.size}")
-        if len(expected.crc32) != -(-size // expected.chunk):
-            raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
+        with reading(saved.path, name):
+            size = size_of(saved.path / name)
+            if size != expected.size:
+                raise ValueError(f"has {size} bytes and should have {expected.size}")
+            if len(expected.crc32) != -(-size // expected.chunk):
+                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
 def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:

@@ -189,12 +189,6 @@ class Directory:
             self.write_latest(place)
         return saved
 
-    def is_claimed(self, keep: Keep, manifest: Manifest) -> bool:
-        """True if a claim would keep a checkpoint with this manifest, were it written now."""
-        found = self.scan()
-        new = replace(manifest, number=next_number(found))
-        return new.number in keep.claimed([*(each.manifest for each in found), new])
-
     def hide_unclaimed(
         self,
         keep: Keep,

@@ -37,7 +37,6 @@ from .quantized import is_quantized as is_quantized
 from .retention import Best as Best
 from .retention import Keep as Keep
 from .retention import best as best
-from .retention import every as every
 from .retention import latest as latest
 from .tensors import DTYPES as DTYPES
 from .tensors import TENSORS as TENSORS

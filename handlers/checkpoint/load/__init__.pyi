@@ -1,4 +1,3 @@
-from ..weights import has_groups as has_groups
 from ..weights import load_weights as load_weights
 from ..weights import parameter_names as parameter_names
 from ..weights import weights as weights

@@ -134,7 +134,8 @@ class LoadPlan:
                 return Fate.REPLAY
             if name in own and name in saved:
                 # A schedule of another class is refused, or accepted, as a change of its class.
-                return Fate.KEEP if self._is_of_another_class(name) else Fate.LOAD
+                is_other = isinstance(own[name], LRScheduler) and f"{name}.class" in self.changes
+                return Fate.KEEP if is_other else Fate.LOAD
             if name not in self.override:
                 return Fate.REFUSE
             return Fate.KEEP if name in own else Fate.DROP
@@ -277,11 +278,6 @@ class LoadPlan:
         return any(is_of(name, setting) for name in self.anew) and {*self.anew}.issuperset(
             schedules_to_replay(self.engine.objects, [setting])
         )
-
-    def _is_of_another_class(self, name: str) -> bool:
-        """True for a schedule of another class, which cannot load the saved state."""
-        is_schedule = isinstance(self.engine.objects[name], LRScheduler)
-        return is_schedule and f"{name}.class" in self.changes
 
     def _compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The script's and the saved objects that are loaded, or that prevent the resume."""

@@ -17,7 +17,7 @@ from ....engine.modules import optimizers_in
 from ....engine.state import walk
 from ....engine.update import Update
 from ..format import Keep
-from ..load import has_groups
+from ..weights import has_groups
 
 if TYPE_CHECKING:
     from .recorder import SavingHandler

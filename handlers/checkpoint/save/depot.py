@@ -136,8 +136,12 @@ class Depot:
         return keep
 
     def is_wanted(self, manifest: Manifest, keep: Keep) -> bool:
-        """False for an export that no claim would keep."""
-        return not self._is_export or self.home.is_claimed(keep, manifest)
+        """False for an export that no claim would keep, were it written now."""
+        if not self._is_export:
+            return True
+        found = self.home.scan()
+        new = replace(manifest, number=next_number(found))
+        return new.number in keep.claimed([*(each.manifest for each in found), new])
 
     def new_draft(self, manifest: Manifest) -> Draft:
         """A hidden folder for a save, whose name is the same on all ranks."""
