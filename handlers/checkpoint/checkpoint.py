@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch.nn import Module
+from torch.optim import Optimizer
+
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Changes
-from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
+from ...engine.modules import optimizers_in
+from ...engine.state import walk
+from ...engine.update import Update, arrange_buckets, buckets_of, warn_of_buckets
 from .directory import Saved, Verify, chosen, find
 from .export import Export
 from .format import Keep, latest
@@ -26,9 +31,8 @@ from .save import (
     SavingHandler,
     Snapshot,
     buffers_of_own,
-    refuse_to_forget,
-    refuse_unsaveable,
 )
+from .weights import has_groups
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -308,3 +312,44 @@ def _newest_of(parent: Path, verify: Verify) -> Saved:
             "directory: name the directory of the run to fork off from, or one of its checkpoints"
         )
     return saved
+
+
+def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
+    """Refuse objects that have no state to save."""
+    for name, each in objects.items():
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise TypeError(
+                f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
+                "cannot hold: it needs state_dict() and load_state_dict()"
+            )
+        if type(each).__name__ == "ZeroRedundancyOptimizer":
+            raise TypeError(
+                f"engine.objects[{name!r}] is a ZeroRedundancyOptimizer, whose state one rank "
+                "alone gets: shard the model by FSDP2 (fully_shard), whose optimizer is saved"
+            )
+
+
+def refuse_to_forget(engine: Engine[Any, Any]) -> None:
+    """Refuse a run whose optimizer, that of an `Update`, and so its weights would not be saved."""
+    known = list(map(id, engine.objects.values()))
+    for each in engine.find(Update):
+        missing = [one for one in optimizers_in(each.optimizer) if id(one) not in known]
+        if missing and not _are_in_states(missing, engine.objects):
+            raise ValueError(
+                f"{type(missing[0]).__name__}, which an Update steps, is not among "
+                "the engine's objects, so neither the optimizer nor its weights would be saved: "
+                'Engine(..., objects={"model": model, "optimizer": optimizer})'
+            )
+    if not engine.objects:
+        logger.warning(
+            "Checkpoint saves the state of the run and no model: the engine has no objects; "
+            'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
+        )
+
+
+def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) -> bool:
+    """True if objects of the script's own classes save the states of these optimizers too."""
+    own = [o for o in objects.values() if not isinstance(o, Module | Optimizer)]
+    states = [one for each in own for _, one in walk(each.state_dict()) if has_groups(one)]
+    saved = [[len(group["params"]) for group in each["param_groups"]] for each in states]
+    return all([len(g["params"]) for g in each.param_groups] in saved for each in optimizers)

@@ -1,10 +1,8 @@
-from .begin import OnFailure as OnFailure
-from .begin import refuse_to_forget as refuse_to_forget
-from .begin import refuse_unsaveable as refuse_unsaveable
 from .depot import Depot as Depot
 from .depot import Draft as Draft
 from .read_back import ReadBack as ReadBack
 from .recorder import CheckpointMemory as CheckpointMemory
+from .recorder import OnFailure as OnFailure
 from .recorder import Recorder as Recorder
 from .recorder import SavingHandler as SavingHandler
 from .snapshot import Snapshot as Snapshot

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
@@ -23,7 +25,6 @@ from ..format import (
     needing_memory,
 )
 from ..sharding import Layout
-from .begin import OnFailure, check_arguments
 from .depot import Depot, Draft
 from .read_back import ReadBack
 from .snapshot import Snapshot, Staging, manifest_of
@@ -36,6 +37,8 @@ FIRST_WAIT = 1.0
 Result = TypeVar("Result")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
+OnFailure = Literal["raise", "warn"]
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class SavingHandler:
@@ -53,7 +56,44 @@ class SavingHandler:
     """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
 
     def __post_init__(self) -> None:
-        check_arguments(self)
+        directory, keep, retries = self.directory, self.keep, self.retries
+        if not isinstance(directory, str | PathLike):
+            raise TypeError(
+                f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
+            )
+        if not isinstance(keep, Keep):
+            raise TypeError(
+                f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
+                "combined with |"
+            )
+        if not isinstance(retries, int) or isinstance(retries, bool):
+            raise TypeError(f"retries={retries!r}: needs a whole number")
+        if retries < 0:
+            raise ValueError(f"retries={retries}: needs a number that is not negative")
+        if self.on_failure not in ("raise", "warn"):
+            raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
+        if ADDRESS.match(str(directory)):
+            remedy = (
+                f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints "
+                "there, and fetches them to an empty disk"
+                if self.is_mirrored
+                else "copy the export there when the run is done: Mirror copies checkpoints alone"
+            )
+            raise ValueError(
+                f"directory={str(directory)!r}: needs a directory on a file system. A whole "
+                "checkpoint rests on fsync and on an atomic rename, which object stores do not "
+                f"have. Write to a local disk or a mounted file system, and {remedy}"
+            )
+        try:
+            Keep.of(repr(keep))  # `camshaft inspect` reads it from a manifest
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; keep= is saved as this text, so use fewer claims"
+            ) from error
+        if Path(directory).is_file():
+            raise NotADirectoryError(
+                f"directory={str(directory)!r} is a file; name a directory for checkpoints"
+            )
 
     def depot(self, state: State[Any, Any]) -> Depot:
         """Where its checkpoints are."""
