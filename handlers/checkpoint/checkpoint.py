@@ -256,14 +256,14 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         if ranks.world_size() > 1:
             memory.buckets.update(buckets_of(state.engine))
         # A run that resumes from here does not repeat the exports that are being written.
-        exports = (e.recorder(state).writer.under_way for e in state.engine.find(Export))
+        exports = [e for e in state.engine.handlers.values() if isinstance(e, Export)]
         buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
             lambda: Snapshot.of(state, buffers, recorder.layout, recorder.read_back),
             reasons,
             broken=memory.broken.copy(),
-            exports=[*filter(None, exports)],
+            exports=[*filter(None, (each.recorder(state).writer.under_way for each in exports))],
         )
 
     def close(self, state: State[Any, Any]) -> None:

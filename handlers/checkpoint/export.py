@@ -14,8 +14,8 @@ from torch.nn import Module
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
-from .directory import Directory, checkpoints, stream_of
-from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
+from .directory import Directory, checkpoints
+from .format import TENSORS, TREE, Keep, Payload, latest, stream_of, tensors_in
 from .save import Depot, OnFailure, SavingHandler, Snapshot, take
 
 logger: logging.Logger = logging.getLogger("camshaft")

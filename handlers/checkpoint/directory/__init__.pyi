@@ -15,7 +15,6 @@ from .contents import StoredTensor as StoredTensor
 from .contents import contents_of as contents_of
 from .contents import read_part as read_part
 from .contents import stored_in as stored_in
-from .contents import stream_of as stream_of
 from .contents import tensors_by_name as tensors_by_name
 from .files import remove_share as remove_share
 from .files import sweep_run as sweep_run

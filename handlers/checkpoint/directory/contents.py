@@ -7,7 +7,7 @@ a file cannot have of a run is a BrokenCheckpoint.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from ..format import (
     Payload,
     Table,
     TensorInfo,
-    header_of,
     open_tensors,
     rank_file,
     reading,
     references,
+    stream_of,
     table_of_tree,
     tensors_in,
     tree_at,
@@ -227,21 +227,3 @@ def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:
 
     forms = {name: form(each.info) for name, each in tensors.items()}
     return stream_of(forms, lambda name: tensors[name].read())
-
-
-def stream_of(forms: Mapping[str, Tensor], value_of: Callable[[str], Tensor]) -> Payload:
-    """A `.safetensors` file of tensors of these forms, whose values are asked for one by one."""
-    import torch
-
-    header, places = header_of(forms)
-
-    def pieces() -> Iterator[memoryview]:
-        yield memoryview(header)
-        for name in places:
-            plain = value_of(name).resolve_conj().resolve_neg().cpu().contiguous()
-            if plain.nbytes:
-                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
-                flat = plain.as_strided((plain.numel(),), (1,))
-                yield flat.view(torch.uint8).numpy().data
-
-    return Payload(len(header) + sum(each.nbytes for each in forms.values()), pieces)

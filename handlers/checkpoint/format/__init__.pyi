@@ -44,5 +44,6 @@ from .tensors import Payload as Payload
 from .tensors import TensorInfo as TensorInfo
 from .tensors import header_of as header_of
 from .tensors import open_tensors as open_tensors
+from .tensors import stream_of as stream_of
 from .tensors import tensors_in as tensors_in
 from .tensors import tensors_in_order as tensors_in_order

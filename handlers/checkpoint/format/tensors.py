@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -96,6 +96,24 @@ def header_of(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
         )
     header = len(text).to_bytes(8, "little") + text
     return header, {name: len(header) + begin for name, begin in begins.items()}
+
+
+def stream_of(forms: Mapping[str, Tensor], value_of: Callable[[str], Tensor]) -> Payload:
+    """A `.safetensors` file of tensors of these forms, whose values are asked for one by one."""
+    import torch
+
+    header, places = header_of(forms)
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(header)
+        for name in places:
+            plain = value_of(name).resolve_conj().resolve_neg().cpu().contiguous()
+            if plain.nbytes:
+                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
+                flat = plain.as_strided((plain.numel(),), (1,))
+                yield flat.view(torch.uint8).numpy().data
+
+    return Payload(len(header) + sum(each.nbytes for each in forms.values()), pieces)
 
 
 def open_tensors(path: Path, framework: str) -> Any:

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -235,10 +236,12 @@ class Recorder:
         save = Save(depot.new_draft(manifest), files, snapshot.pieces, self, broken, exports)
         writes_in_thread = self._staging is not None
         with nullcontext() if writes_in_thread else team.all("write its part of a checkpoint"):
-            # Asked for another save, a rank raises the error of this one at its next commit point;
-            # several ranks would have to be asked together.
-            is_alone = ranks.world_size() == 1
-            writer.start(save, lambda: is_alone and state.save(FAILED, by=self.handler))
+            writer.start(save, partial(self._ask_again, state))
+
+    def _ask_again(self, state: State[Any, Any]) -> None:
+        """Ask for another save, so that the next commit point raises this save's error."""
+        if ranks.world_size() == 1:  # several ranks have to be asked together
+            state.save(FAILED, by=self.handler)
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory."""

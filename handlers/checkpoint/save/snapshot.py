@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from ....engine import State, ranks
 from ...files import text_of
-from ..directory import Directory, Saved, read_part, stream_of
+from ..directory import Directory, Saved, read_part
 from ..format import (
     FROZEN,
     MAPPINGS,
@@ -41,6 +41,7 @@ from ..format import (
     needing_memory,
     rank_file,
     reading,
+    stream_of,
 )
 from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded

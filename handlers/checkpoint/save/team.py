@@ -79,9 +79,13 @@ class Team:
         """The number of this rank among them."""
         return 0 if self._is_alone else ranks.rank()
 
-    @cached_property
+    @property
     def is_first_here(self) -> bool:
         """True for the one rank that locks this rank's directory, and commits to it."""
+        return self._is_first
+
+    @cached_property
+    def _is_first(self) -> bool:
         return ranks.rank() == 0
 
     def all(self, task: str) -> AbstractContextManager[None]:
