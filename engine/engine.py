@@ -43,6 +43,7 @@ from .state import Batch, Left, Output, State, must_leave, under_way
 logger: logging.Logger = logging.getLogger("camshaft")
 
 Result = TypeVar("Result")
+Found = TypeVar("Found")
 
 
 class Handler(Protocol):
@@ -236,6 +237,10 @@ class Engine(Generic[Batch, Output]):
     def has_handlers(self, event: EventEnum) -> bool:
         """True if anything is attached to the event."""
         return event in self.signals and bool(self.signals[event].receivers)
+
+    def find(self, kind: type[Found]) -> list[Found]:
+        """The attached handlers of a class, in their order."""
+        return [each for each in self.handlers.values() if isinstance(each, kind)]
 
     def name_of(self, owner: object) -> str:
         """The name of an attached handler: unique, and the same whenever the script runs.

@@ -6,7 +6,7 @@ import logging
 from contextlib import ExitStack
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import profiler
 
@@ -40,6 +40,8 @@ class Profile:
         ValueError: A number of iterations or cycles is too small.
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     directory: str | Path
     _: KW_ONLY
     when: EventEnum | Trigger = Events.STARTED

@@ -129,7 +129,7 @@ class RestoreBest:
 
     def _validation(self, state: State[Any, Any]) -> str:
         """The prefix of the `Validate` that measures the metric; empty if there is none."""
-        names = (e.name for e in state.engine.handlers.values() if isinstance(e, Validate))
+        names = (each.name for each in state.engine.find(Validate))
         return next((f"{name}/" for name in names if self.metric.startswith(f"{name}/")), "")
 
     def _awaits_validation(self, state: State[Any, Any]) -> bool:

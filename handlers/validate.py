@@ -63,8 +63,8 @@ class Validate:
             ValueError: Another `Validate` has the same name.
         """
         refuse_samples(self.data)
-        for other in engine.handlers.values():
-            if isinstance(other, Validate) and other is not self and other.name == self.name:
+        for other in engine.find(Validate):
+            if other is not self and other.name == self.name:
                 raise ValueError(
                     f"two Validate(name={self.name!r}): the second would write over the metrics of "
                     f"the first; name them apart, or combine their triggers: when=... | ..."

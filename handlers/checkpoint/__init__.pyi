@@ -1,6 +1,5 @@
 from ..bridges.dcp import dcp_weights as dcp_weights
 from .checkpoint import Checkpoint as Checkpoint
-from .directory import NAME as NAME
 from .directory import Checkpoints as Checkpoints
 from .directory import Directory as Directory
 from .directory import Saved as Saved
@@ -8,11 +7,8 @@ from .directory import StoredTensor as StoredTensor
 from .directory import checkpoints as checkpoints
 from .directory import saved_at as saved_at
 from .directory import sweep_run as sweep_run
-from .directory import verify_files as verify_files
 from .directory import weights_at as weights_at
 from .export import Export as Export
-from .format import CHUNK as CHUNK
-from .format import MANIFEST as MANIFEST
 from .format import BrokenCheckpoint as BrokenCheckpoint
 from .format import Checksums as Checksums
 from .format import Keep as Keep
@@ -20,5 +16,4 @@ from .format import Manifest as Manifest
 from .format import reading as reading
 from .save import resume_alone as resume_alone
 from .save import save_alone as save_alone
-from .sharding import Layout as Layout
 from .weights import checksum as checksum

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from torch.nn import Module
+from torch.optim import Optimizer
+
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import Changes
-from ...engine.update import arrange_buckets, buckets_of, warn_of_buckets
+from ...engine.modules import optimizers_in
+from ...engine.state import walk
+from ...engine.update import Update, arrange_buckets, buckets_of, warn_of_buckets
 from .directory import Saved, Verify, chosen, find
 from .export import Export
 from .format import Keep, latest
-from .load import EvaluatesSaved, VerifyingReader, note_settings, resume
+from .load import EvaluatesSaved, VerifyingReader, remember_settings, resume
 from .save import (
     CheckpointMemory,
     Depot,
@@ -26,9 +31,8 @@ from .save import (
     SavingHandler,
     Snapshot,
     buffers_of_own,
-    refuse_to_forget,
-    refuse_unsaveable,
 )
+from .weights import has_groups
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -159,7 +163,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Lock and load before the run, ask for saves by the trigger, and save when asked."""
-        self.note_weights(engine)
+        self.remember_weights(engine)
         engine.on(Events.LOADING)(self.open)
         engine.on(Events.LOADING)(self.begin)
         engine.on(Events.STARTED, stage=Stage.REPORT)(self.start)
@@ -169,27 +173,24 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Lock the directory for this run.
-
-        Raises:
-            BlockingIOError: Another run writes to it.
-        """
+        """Lock the directory for this run."""
         sys.audit("camshaft.Checkpoint.open", self, state)  # for `camshaft prove`
         if state.control.writes:  # else another replica holds the lock; a save opens
             self.recorder(state).depot.open()
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Note the script's settings, then resume, or check that the directory is new.
+        """Remember the script's settings, then resume, or check that the directory is new.
 
         Raises:
             TypeError: One of the engine's objects cannot be saved.
             ValueError: The optimizer of an `Update` is not among them, or another `Checkpoint` of
                 the engine resumes too.
         """
-        self.note_run(state.engine)
+        self.forget_weights(state.engine)
         refuse_unsaveable(state.engine.objects)
         refuse_to_forget(state.engine)
-        resumed = [f"Checkpoint({str(e.directory)!r})" for e in self._all(state) if e.resume]
+        every = state.engine.find(Checkpoint)
+        resumed = [f"Checkpoint({str(each.directory)!r})" for each in every if each.resume]
         if self.resume and len(resumed) > 1:  # their order of attachment would decide
             raise ValueError(
                 f"{len(resumed)} handlers have resume=: {', '.join(resumed)}. A run goes on from "
@@ -199,18 +200,17 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         warn_of_buckets(state.engine)
         recorder = self.recorder(state)
         recorder.read_back = ReadBack(state.engine.objects)
-        if self._all(state)[0] is self:
+        if every[0] is self:
             state.control.noted = Changes(state)
         if state.is_new:
-            self._begin(state, recorder.depot)
+            self._begin(state, recorder.depot, [each for each in every if each is not self])
         else:
             recorder.depot.carry_on()
         sys.audit("camshaft.Checkpoint.begin", self, state)
 
-    def _begin(self, state: State[Any, Any], depot: Depot) -> None:
-        """Note the settings; resume a run, or start a new one."""
-        note_settings(state)
-        others = [each for each in self._all(state) if each is not self]
+    def _begin(self, state: State[Any, Any], depot: Depot, others: list[Checkpoint]) -> None:
+        """Remember the settings; resume a run, or start a new one."""
+        remember_settings(state)
         if self.resume:
             if self.load(state, depot):
                 if (noted := state.control.noted) is not None:
@@ -228,7 +228,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
 
     def start(self, state: State[Any, Any]) -> None:
         """Put back what functions of STARTED have set again."""
-        if self._all(state)[0] is self and (noted := state.control.noted) is not None:
+        is_first = state.engine.find(Checkpoint)[0] is self
+        if is_first and (noted := state.control.noted) is not None:
             noted.start()
 
     def save(self, state: State[Any, Any]) -> None:
@@ -255,7 +256,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         if ranks.world_size() > 1:
             memory.buckets.update(buckets_of(state.engine))
         # A run that resumes from here does not repeat the exports that are being written.
-        exports = (each for each in state.engine.handlers.values() if isinstance(each, Export))
+        exports = [e for e in state.engine.handlers.values() if isinstance(e, Export)]
         buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
@@ -266,11 +267,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         )
 
     def close(self, state: State[Any, Any]) -> None:
-        """Wait until the last save is on the disk, and release the directory.
-
-        Raises:
-            OSError: The save could not be written.
-        """
+        """Wait until the last save is on the disk, and release the directory."""
         sys.audit("camshaft.Checkpoint.close", self, state)
         super().close(state)
 
@@ -294,9 +291,6 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         logger.info("resumed from %s (epoch %d, iteration %d)", saved.path, *at)
         return True
 
-    def _all(self, state: State[Any, Any]) -> list[Checkpoint]:
-        return [each for each in state.engine.handlers.values() if isinstance(each, Checkpoint)]
-
     @property
     def _path(self) -> Path | None:
         """The one checkpoint to resume from, if `resume` is a path."""
@@ -318,3 +312,44 @@ def _newest_of(parent: Path, verify: Verify) -> Saved:
             "directory: name the directory of the run to fork off from, or one of its checkpoints"
         )
     return saved
+
+
+def refuse_unsaveable(objects: Mapping[str, Any]) -> None:
+    """Refuse objects that have no state to save."""
+    for name, each in objects.items():
+        if not (hasattr(each, "state_dict") and hasattr(each, "load_state_dict")):
+            raise TypeError(
+                f"engine.objects[{name!r}] is a {type(each).__name__}, which a checkpoint "
+                "cannot hold: it needs state_dict() and load_state_dict()"
+            )
+        if type(each).__name__ == "ZeroRedundancyOptimizer":
+            raise TypeError(
+                f"engine.objects[{name!r}] is a ZeroRedundancyOptimizer, whose state one rank "
+                "alone gets: shard the model by FSDP2 (fully_shard), whose optimizer is saved"
+            )
+
+
+def refuse_to_forget(engine: Engine[Any, Any]) -> None:
+    """Refuse a run whose optimizer, that of an `Update`, and so its weights would not be saved."""
+    known = list(map(id, engine.objects.values()))
+    for each in engine.find(Update):
+        missing = [one for one in optimizers_in(each.optimizer) if id(one) not in known]
+        if missing and not _are_in_states(missing, engine.objects):
+            raise ValueError(
+                f"{type(missing[0]).__name__}, which an Update steps, is not among "
+                "the engine's objects, so neither the optimizer nor its weights would be saved: "
+                'Engine(..., objects={"model": model, "optimizer": optimizer})'
+            )
+    if not engine.objects:
+        logger.warning(
+            "Checkpoint saves the state of the run and no model: the engine has no objects; "
+            'Engine(..., objects={"model": model, "optimizer": optimizer}) names what a run changes'
+        )
+
+
+def _are_in_states(optimizers: Sequence[Optimizer], objects: Mapping[str, Any]) -> bool:
+    """True if objects of the script's own classes save the states of these optimizers too."""
+    own = [o for o in objects.values() if not isinstance(o, Module | Optimizer)]
+    states = [one for each in own for _, one in walk(each.state_dict()) if has_groups(one)]
+    saved = [[len(group["params"]) for group in each["param_groups"]] for each in states]
+    return all([len(g["params"]) for g in each.param_groups] in saved for each in optimizers)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor
 from torch.nn import Module
@@ -15,8 +15,8 @@ from torch.nn import Module
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.modules import evaluating, fully_sharded, has_shards, put_together, reshard, unwrap
 from .directory import Directory, checkpoints
-from .format import TENSORS, TREE, Keep, Payload, latest, tensors_in
-from .save import Depot, OnFailure, SavingHandler, Snapshot, stream_of, take
+from .format import TENSORS, TREE, Keep, Payload, latest, stream_of, tensors_in
+from .save import Depot, OnFailure, SavingHandler, Snapshot, take
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -58,6 +58,8 @@ class Export(SavingHandler):
     'model'
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     is_mirrored = False
 
     directory: str | Path
@@ -80,12 +82,7 @@ class Export(SavingHandler):
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def open(self, state: State[Any, Any]) -> None:
-        """Lock the directory for this run.
-
-        Raises:
-            BlockingIOError: Another run writes to it.
-            ValueError: The engine has no such object, or it has no `save_pretrained`.
-        """
+        """Lock the directory for this run."""
         if self.object not in state.engine.objects:
             known = ", ".join(map(repr, state.engine.objects)) or "none"
             raise ValueError(
@@ -105,11 +102,7 @@ class Export(SavingHandler):
             )
 
     def save(self, state: State[Any, Any]) -> None:
-        """Copy the weights if an export was asked for; the copy is written in the background.
-
-        Raises:
-            OSError: The export before could not be written.
-        """
+        """Copy the weights if an export was asked for; the copy is written in the background."""
         own = {self.object: state.engine.objects[self.object]}
         if not (reasons := self.recorder(state).prepare(state, own)):
             return
@@ -125,7 +118,7 @@ class Export(SavingHandler):
             # Rank 0 has one whole tensor in memory at a time.
             with ranks.on_all_ranks("export weights"), put_together(tensors) as whole:
                 if whole is not None:
-                    ready = {f"{file}{TENSORS}": stream_of(tensors, whole)}
+                    ready = {f"{file}{TENSORS}": stream_of(tensors, whole.__getitem__)}
                     make = partial(Snapshot, snapshot.trees, {}, ready=ready)
                     self._record(state, reasons, make, whole)
 

@@ -103,7 +103,7 @@ class Layout:
         self._places: list[tuple[str, str, str]] = []
 
     def update(self, tensors: Tensors, is_the_same: Callable[[str, str], bool]) -> None:
-        """Note how these tensors lie on the ranks; see `table_of` for `is_the_same`.
+        """Learn how these tensors lie on the ranks; see `table_of` for `is_the_same`.
 
         Raises:
             ValueError: A shard of this rank has another shape than its place in the mesh gives it,
@@ -171,11 +171,7 @@ def _form(tensor: Any, is_the_same: bool) -> tuple[Any, ...]:
 
 
 def _check_shards(tensors: Tensors) -> None:
-    """Check that each shard of this rank has the shape that its place in the mesh gives it.
-
-    Raises:
-        ValueError: The shard has another shape.
-    """
+    """Check that each shard of this rank has the shape that its place in the mesh gives it."""
     for file, named in tensors.items():
         for name, each in named.items():
             try:

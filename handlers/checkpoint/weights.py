@@ -179,10 +179,6 @@ def with_frozen_apart(
     Later checkpoints can share such a file. It holds the frozen weights of a module that is trained
     in part, if they are at least half of its bytes and `SMALLEST`. For an average they are the
     frozen weights of its model.
-
-    Args:
-        modules: By the names of their files.
-        files: The tensors that are saved, by file and name.
     """
     frozen, found = dict[str, set[str]](), dict(files)
     for name in sorted(modules, key=lambda name: hasattr(modules[name], TWIN)):

@@ -122,8 +122,7 @@ class Freeze:
 
     def _apply(self, state: State[Any, Any]) -> None:
         own = state.recall(self, Found, saved=False)
-        others = [each for each in state.engine.handlers.values() if isinstance(each, Freeze)]
-        holding = [each for each in others if state.recall(each, IsFrozen).frozen]
+        holding = [e for e in state.engine.find(Freeze) if state.recall(e, IsFrozen).frozen]
         found = [state.recall(each, Found, saved=False) for each in holding]
         frozen = {id(parameter) for each in found for parameter, _ in each.parameters.values()}
         resting = {id(module) for each in found for module, _ in each.norms}

@@ -66,6 +66,11 @@ class HangWatchdog:
         if not self.seconds > 0:
             raise ValueError(f"HangWatchdog(seconds={self.seconds!r}): needs a number above 0")
 
+    @property
+    def writes_files(self) -> bool:
+        """True if of several replicas, each would write to the same file."""
+        return self.path is not None
+
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Watch from the start of a run to its end, its evaluations included."""
         engine.on(Events.STARTED)(self.begin)

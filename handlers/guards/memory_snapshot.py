@@ -37,6 +37,8 @@ class MemorySnapshot:
         entries: The number of latest allocations and releases that are recorded.
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | PathLike[str]

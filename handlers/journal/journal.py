@@ -50,6 +50,8 @@ class Journal:
     ['started', 'completed']
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     directory: str | os.PathLike[str]
     _: KW_ONLY
     config: Any = None

@@ -77,7 +77,7 @@ class LogsRows(ABC):
         delivery = (Background if self.background else Direct)(name, self.writer, place)
         delivery.open()
         log = state.recall(self, OpenLog, saved=False)
-        loggers = [each for each in state.engine.handlers.values() if isinstance(each, LogsRows)]
+        loggers = state.engine.find(LogsRows)
         log.delivery, log.is_first = delivery, loggers[0] is self
         log.shown = tuple({kind for each in loggers for kind in each.shown})
 

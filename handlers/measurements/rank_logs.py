@@ -30,6 +30,8 @@ class RankLogs:
         format: The format of a line, as `logging.Formatter` takes it.
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | os.PathLike[str]

@@ -126,8 +126,8 @@ class Average:
         metrics = state.metrics
         if self.metric in metrics or any(n.endswith(f"/{self.metric}") for n in metrics):
             return
-        validates = (each for each in state.engine.handlers.values() if isinstance(each, Validate))
-        if all(any(n.startswith(f"{each.name}/") for n in metrics) for each in validates):
+        prefixes = [f"{each.name}/" for each in state.engine.find(Validate)]
+        if all(any(n.startswith(prefix) for n in metrics) for prefix in prefixes):
             metrics.written(self.metric)
 
     @property

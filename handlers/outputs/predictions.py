@@ -9,7 +9,7 @@ from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import MANIFEST, BrokenCheckpoint, Checkpoints, Saved, checkpoints, reading
+from ..checkpoint import BrokenCheckpoint, Checkpoints, Manifest, Saved, checkpoints, reading
 from ..files import refuse_odd_directory
 from .rows import chain, deal, join_parts, lengths_of, row_of
 from .shards import OUTPUTS
@@ -154,5 +154,7 @@ def _number(shard: Saved, name: str) -> int:
     """
     found = shard.manifest.metrics.get(name)
     if found is None or not 0 <= found < LARGEST or found != int(found):
-        raise BrokenCheckpoint(f"{MANIFEST} is not of predictions: {name} is {found}", shard.path)
+        raise BrokenCheckpoint(
+            f"{Manifest.FILE} is not of predictions: {name} is {found}", shard.path
+        )
     return int(found)

@@ -124,10 +124,10 @@ def check_total(total: object, given: object) -> None:
 
 def optimizer_of(state: State[Any, Any], given: Optimizer | str | None) -> Optimizer:
     """The optimizer whose parameter groups the schedule moves; without a name, all of one step."""
-    objects, handlers = state.engine.objects, state.engine.handlers.values()
+    objects = state.engine.objects
     optimizer = objects.get(given or "optimizer") if isinstance(given, str | None) else given
     if given is None:
-        made = [each.optimizer for each in handlers if isinstance(each, Update)]
+        made = [each.optimizer for each in state.engine.find(Update)]
         if len(made) == 1 and isinstance(made[0], Optimizers):
             return made[0]
     if not isinstance(optimizer, Optimizer):

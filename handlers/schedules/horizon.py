@@ -146,8 +146,7 @@ class Horizon:
 def update_of(state: State[Any, Any], optimizer: Optimizer) -> Update | None:
     """The engine's `Update` that steps an optimizer, if the engine knows it."""
     optimizer, *_ = optimizers_in(plain_optimizer(optimizer))
-    updates = (each for each in state.engine.handlers.values() if isinstance(each, Update))
-    for each in updates:
+    for each in state.engine.find(Update):
         if any(one is optimizer for one in optimizers_in(each.optimizer)):
             return each
     return None
@@ -164,8 +163,7 @@ def horizon_of(state: State[Any, Any], optimizer: Optimizer, total: int | None =
         optimizer: Makes the steps.
         total: Their number, if the script says it.
     """
-    own, handlers = update_of(state, optimizer), state.engine.handlers.values()
-    updates = (each for each in handlers if isinstance(each, Update))
+    own, updates = update_of(state, optimizer), state.engine.find(Update)
     main = next((each for each in updates if each.event is Events.STEP_COMPLETED), None)
     horizon = Horizon(
         *(state.max_epochs, state.max_iterations, state.max_steps, state.epoch_length),

@@ -228,8 +228,7 @@ class LRSchedule:
 
     def _refuse_taken(self, engine: Engine[Any, Any]) -> None:
         """Refuse a name that another schedule or object has."""
-        handlers = [each for each in engine.handlers.values() if isinstance(each, LRSchedule)]
-        others = [each for each in handlers if each is not self]
+        others = [each for each in engine.find(LRSchedule) if each is not self]
         taken = {each.object for each in others}
         taken |= {name for name, each in engine.objects.items() if each is not self._ready}
         if self.object in taken:
@@ -247,9 +246,9 @@ class LRSchedule:
     def _beside(self, state: State[Any, Any], optimizer: Optimizer) -> list[LRSchedule]:
         """The schedules of this optimizer, in the order in which they are attached."""
         found, objects = list[LRSchedule](), state.engine.objects
-        for each in state.engine.handlers.values():
-            if isinstance(each, LRSchedule) and (each is self or each.object in objects):
-                found += [each] if each is self or moves(objects[each.object], optimizer) else []
+        for each in state.engine.find(LRSchedule):
+            if each is self or (each.object in objects and moves(objects[each.object], optimizer)):
+                found.append(each)
         return found
 
     def _warn_of_clock(self, scheduler: LRScheduler, horizon: Horizon) -> bool:
@@ -401,8 +400,8 @@ def rates(state: State[Any, Any]) -> dict[str, Any]:
     """
     engine, metrics = state.engine, state.metrics
     by_schedules, moved = list[Optimizer](), dict[str, Any]()
-    for each in engine.handlers.values():
-        if isinstance(each, LRSchedule) and each.object in engine.objects:
+    for each in engine.find(LRSchedule):
+        if each.object in engine.objects:
             optimizer = engine.objects[each.object].optimizer
             moved |= group_values(optimizer, each.field, each.written_metric)
             by_schedules += optimizers_in(optimizer) if each.field == "lr" else []

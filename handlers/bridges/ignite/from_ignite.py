@@ -89,8 +89,8 @@ def as_ignite(engine: Engine[Any, Any]) -> IgniteEngine:
 
     Each call gives the same one. For evaluations it is `as_ignite(engine.evaluation)`.
     """
-    for handler in engine.handlers.values():
-        if isinstance(handler, IgniteHandlers) and handler.stands_for(engine):
+    for handler in engine.find(IgniteHandlers):
+        if handler.stands_for(engine):
             return handler.engine
     handlers = IgniteHandlers(engine)
     engine.add(handlers)

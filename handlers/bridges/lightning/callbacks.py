@@ -79,10 +79,9 @@ class FromLightning:
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Attach the hooks that the callback defines."""
-        found = (each for each in engine.handlers.values() if isinstance(each, LightningEpochs))
-        if (epochs := next(found, None)) is None:
+        if not (found := engine.find(LightningEpochs)):
             raise TypeError("FromLightning needs an engine made by from_lightning(module)")
-        trainer, module = epochs.trainer, epochs.module
+        trainer, module = found[0].trainer, found[0].module
         trainer.callbacks.append(self.callback)
         if "setup" in self.hooks:
             self.callback.setup(trainer, module, "fit")
@@ -95,7 +94,7 @@ class FromLightning:
                 self.callback.on_exception(trainer, module, state.error)
 
         if "on_before_optimizer_step" in self.hooks:
-            epochs.look_at_gradients(engine)
+            found[0].look_at_gradients(engine)
         for name in self.hooks - OWN:
             hook = partial(getattr(self.callback, name), trainer, module)
             trainer.hooks.callbacks.setdefault(name, []).append(hook)

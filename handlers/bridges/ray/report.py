@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...checkpoint import Checkpoint, checkpoints
@@ -58,6 +58,8 @@ class RayReport:
         ValueError: Its directory is on a disk of each host.
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     checkpoint: Checkpoint | None = None
     _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)

@@ -1,14 +1,11 @@
-from ..format import tree_at as tree_at
 from ..format import tree_in as tree_in
 from .anyones import weights_at as weights_at
-from .catalogue import NAME as NAME
 from .catalogue import Checkpoints as Checkpoints
 from .catalogue import Verify as Verify
 from .catalogue import checkpoints as checkpoints
 from .catalogue import chosen as chosen
 from .catalogue import find as find
 from .catalogue import is_checkpoint as is_checkpoint
-from .catalogue import names_in as names_in
 from .catalogue import next_number as next_number
 from .catalogue import saved_at as saved_at
 from .catalogue import scan as scan
@@ -24,7 +21,6 @@ from .files import sweep_run as sweep_run
 from .saved import Saved as Saved
 from .saved import content_of_file as content_of_file
 from .saved import encoded_objects as encoded_objects
-from .saved import files_on_disk as files_on_disk
 from .saved import telling_new as telling_new
 from .strip import module_files as module_files
 from .strip import strip_to_weights as strip_to_weights

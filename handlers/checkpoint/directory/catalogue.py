@@ -19,7 +19,6 @@ from ....engine import ranks
 from ...files import budget, regular
 from ..format import (
     LARGEST_COUNT,
-    MANIFEST,
     Best,
     BrokenCheckpoint,
     Keep,
@@ -45,10 +44,10 @@ SHOWN = 20
 
 def saved_at(path: Path, name: str | None = None) -> Saved:
     """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
-    with reading(path, MANIFEST):
+    with reading(path, Manifest.FILE):
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
-        with regular(path / MANIFEST) as file:
+        with regular(path / Manifest.FILE) as file:
             text = file.read(budget.LARGEST_MANIFEST + 1)
         try:
             if len(text) > budget.LARGEST_MANIFEST:
@@ -65,7 +64,7 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
 def is_checkpoint(path: Path) -> bool:
     """True if the path is one checkpoint, rather than a directory of checkpoints."""
     is_named = path.is_dir() and NAME.fullmatch(path.resolve().name) is not None
-    return is_named or (path / MANIFEST).exists()
+    return is_named or (path / Manifest.FILE).exists()
 
 
 def names_in(directory: Path) -> list[str]:
@@ -75,11 +74,7 @@ def names_in(directory: Path) -> list[str]:
 
 
 def next_number(found: Collection[Saved]) -> int:
-    """The number of the next checkpoint: one more than the largest of those `found`.
-
-    Raises:
-        UnreadableError: There is no larger number.
-    """
+    """The number of the next checkpoint: one more than the largest of those `found`."""
     newest = max(found, key=lambda each: each.manifest.number, default=None)
     if newest is None:
         return 1
@@ -233,13 +228,7 @@ def find(place: Path, verify: Verify = verify_files, claim: Best | None = None) 
 
 
 def verified_at(path: Path, verify: Verify = verify_files) -> Saved:
-    """The checkpoint at a path, with all files verified.
-
-    Raises:
-        FileNotFoundError: The path does not exist.
-        BrokenCheckpoint: The checkpoint is damaged, or the path is no checkpoint.
-        ValueError: The path is a directory of checkpoints.
-    """
+    """The checkpoint at a path, with all files verified."""
     if inside := scan(path)[0]:
         raise ValueError(
             f"resume={str(path)!r} is a directory of checkpoints; name one of them, such as "

@@ -7,7 +7,7 @@ a file cannot have of a run is a BrokenCheckpoint.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from ..format import (
     Payload,
     Table,
     TensorInfo,
-    header_of,
     open_tensors,
     rank_file,
     reading,
     references,
+    stream_of,
     table_of_tree,
     tensors_in,
     tree_at,
@@ -153,12 +153,7 @@ class StoredTensor:
 
 
 def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTensor]:
-    """The tensors of one file, by name; only its header is read.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a `.safetensors` file.
-    """
+    """The tensors of one file, by name; only its header is read."""
     files = files or OpenFiles(path.parent, in_checkpoint=False)
     return {
         name: StoredTensor(info, files, path.name, name) for name, info in tensors_in(path).items()
@@ -168,15 +163,10 @@ def stored_in(path: Path, files: OpenFiles | None = None) -> dict[str, StoredTen
 def tensors_by_name(
     saved: Saved, files: Collection[str] | None = None, but: Collection[str] = ()
 ) -> dict[str, dict[str, StoredTensor]]:
-    """The tensors of a verified checkpoint by file and name; only headers are read.
+    """The tensors of a verified checkpoint by file and name, without some files; or of `files`.
 
     The file of a tensor in pieces is the one in which a single rank would have it. The tensors of
     a module that lie in two files, because some are frozen, are those of the first one.
-
-    Args:
-        saved: The checkpoint.
-        files: The files to look at, as in `state.json`; by default all.
-        but: The files to leave out.
     """
     opened, table = OpenFiles(saved.path), table_in(saved)
     found = dict[str, dict[str, StoredTensor]]()
@@ -205,13 +195,13 @@ def contents_of(saved: Saved) -> tuple[Any, list[tuple[str, list[StoredTensor], 
         objects, tensors = tree_in(saved.path)["objects"], tensors_by_name(saved)
         holds_run, rows = saved.manifest.holds_run, list[tuple[str, list[StoredTensor], str]]()
         run = tree_at(saved.path, f"{rank_file(0)}.json")["run"] if holds_run else None
-        left = {file: dict(each) for file, each in tensors.items()}
+        unowned = {file: dict(each) for file, each in tensors.items()}
         for name, each in objects.items():
-            own = [left[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
+            own = [unowned[each["file"]].pop(tensor) for tensor in {*references(each["content"])}]
             rows.append((name, own, each["file"]))
         files = {file for _, _, file in rows}
         split = {file for file in files if f"{file}{FROZEN}" in tensors.keys() - files}
-        others = {f: t for f, t in left.items() if t and f.removesuffix(FROZEN) not in split}
+        others = {f: t for f, t in unowned.items() if t and f.removesuffix(FROZEN) not in split}
         rows += [("(the run)", [*rest.values()], file) for file, rest in others.items()]
         names = {file: f"{file}{'*' if file in split else ''}{TENSORS}" for file in tensors}
         cut = {f for f, own in tensors.items() if any(each.grid for each in own.values())}
@@ -236,13 +226,4 @@ def payload_of(tensors: Mapping[str, StoredTensor]) -> Payload:
         return torch.empty(info.shape, dtype=getattr(torch, info.dtype), device="meta")
 
     forms = {name: form(each.info) for name, each in tensors.items()}
-    header, places = header_of(forms)
-
-    def pieces() -> Iterator[memoryview]:
-        yield memoryview(header)
-        for name in places:
-            tensor = tensors[name].read().reshape(-1)
-            if tensor.numel():
-                yield tensor.view(torch.uint8).numpy().data
-
-    return Payload(len(header) + sum(each.nbytes for each in forms.values()), pieces)
+    return stream_of(forms, lambda name: tensors[name].read())

@@ -16,7 +16,6 @@ from ...files import created, regular, shared, size_of, written_past_cache
 from ...files import sweep as sweep_beside
 from ..format import (
     CHUNK,
-    MANIFEST,
     TENSORS,
     TREE,
     BrokenCheckpoint,
@@ -69,15 +68,6 @@ def write_files(
     """Write new files and wait until they are on the disk; return their checksums.
 
     A file with the same bytes as in the earlier checkpoint is not written: it becomes a hard link.
-
-    Args:
-        directory: The new checkpoint, inside the directory of all.
-        payloads: The files.
-        earlier: The earlier checkpoint.
-        known: The checksums of its files.
-
-    Raises:
-        OSError: Writing failed, or there is less space than that takes.
     """
     files = {
         name: known[name]
@@ -120,13 +110,7 @@ def write_file(path: Path, payload: Payload, helper: Executor) -> Checksums:
 def read_back(
     directory: Path, files: Mapping[str, Checksums], meant: Mapping[str, TensorInfo]
 ) -> None:
-    """Read the files that a rank has written, all of them but the bytes of their tensors.
-
-    Raises:
-        MemoryError: There is not enough memory for reading.
-        OSError: The disk does not give the files back.
-        UnreadableError: No reader would take them, or they lack pieces that are `meant`.
-    """
+    """Read the files that a rank has written, all of them but the bytes of their tensors."""
     found = dict[str, TensorInfo]()
     with _as_unreadable():
         for name, sums in files.items():
@@ -150,22 +134,17 @@ def read_manifest_back(temporary: Path, manifest: Manifest, text: str, *, is_who
 
     All files of a whole one are there; of another one, other hosts have some. Each rank has read
     its own files by then: see `read_back`.
-
-    Raises:
-        MemoryError: There is not enough memory for reading.
-        OSError: The disk does not give the manifest back.
-        UnreadableError: No reader would take it.
     """
-    with _as_unreadable(), reading(temporary, MANIFEST):
-        with regular(temporary / MANIFEST) as file:
+    with _as_unreadable(), reading(temporary, Manifest.FILE):
+        with regular(temporary / Manifest.FILE) as file:
             if file.read(len(text) + 1) != text.encode():
-                raise BrokenCheckpoint(f"{MANIFEST} says something else than what was written")
+                raise BrokenCheckpoint(f"{Manifest.FILE} says something else than what was written")
         Manifest.of_json(text)
         there = os.listdir(temporary) if is_whole else {TREE, *manifest.files}
         if missing := sorted({TREE, *manifest.files}.difference(there)):
             raise BrokenCheckpoint(f"{missing[:3]} are not there ({len(missing)} in all)")
         if TREE not in manifest.files:
-            raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}")
+            raise BrokenCheckpoint(f"{Manifest.FILE} does not list {TREE}")
 
 
 @contextmanager
@@ -179,11 +158,7 @@ def _as_unreadable() -> Generator[None, None, None]:
 
 
 def need_space(directory: Path, size: int) -> None:
-    """Check that the directory's file system has `size` bytes of free space.
-
-    Raises:
-        OSError: The file system has less free space: ENOSPC.
-    """
+    """Check that the directory's file system has `size` bytes of free space."""
     usage = disk_usage(directory)
     if usage.total and usage.free < size:  # some network file systems report 0
         raise OSError(

@@ -43,9 +43,6 @@ def write_pt(content: Any, file: BinaryIO) -> None:
 def portable(value: Any, path: str) -> Any:
     """The value with NumPy's arrays as tensors and its numbers as Python's.
 
-    Raises:
-        TypeError: `torch.load(..., weights_only=True)` does not take the value.
-
     >>> import numpy
     >>> portable({"mean": numpy.zeros(2), "count": numpy.int64(3)}, "normaliser")
     {'mean': tensor([0., 0.], dtype=torch.float64), 'count': 3}

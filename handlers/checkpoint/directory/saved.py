@@ -6,8 +6,8 @@ Importing this file imports no torch, which takes longer than looking at a direc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -112,17 +112,6 @@ class Saved:
         return file
 
 
-def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
-    """The files of some checkpoints, with their sizes; a file that several share is listed once."""
-    files = dict[object, int]()
-    for saved in found:
-        for name, sums in saved.manifest.files.items():
-            with suppress(OSError):
-                status = (saved.path / name).lstat()
-                files[(status.st_dev, status.st_ino)] = sums.size
-    return files
-
-
 def encoded_objects(
     saved: Saved, object: str | None = None, *, is_verified: bool = False
 ) -> dict[str, tuple[Any, dict[str, StoredTensor]]]:
@@ -185,11 +174,7 @@ def read_weights(saved: Saved, object: str, *, is_verified: bool) -> Mapping[str
 
 
 def own_tensors(saved: Saved, object: str) -> dict[str, StoredTensor]:
-    """The tensors of an object whose state has nothing else; see `encoded_objects`.
-
-    Raises:
-        TypeError: The object's state is more than tensors by name.
-    """
+    """The tensors of an object whose state has nothing else; see `encoded_objects`."""
     content, own = encoded_objects(saved, object)[object]
     with reading(saved.path, TREE):
         tensors = _tensors(content, own)

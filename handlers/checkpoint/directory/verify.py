@@ -8,19 +8,18 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...files import size_of
 from ..format import (
     CHUNK,
     FROZEN,
-    MANIFEST,
     PIECES,
     TENSORS,
     TREE,
     BrokenCheckpoint,
     Checksums,
+    Manifest,
     Pieces,
     Places,
     TensorInfo,
@@ -42,19 +41,14 @@ SHOWN = 20
 def compare_sizes(saved: Saved) -> None:
     """Check that every file is there and has its size, which needs no reading."""
     if TREE not in saved.manifest.files:
-        raise BrokenCheckpoint(f"{MANIFEST} does not list {TREE}", saved.path)
+        raise BrokenCheckpoint(f"{Manifest.FILE} does not list {TREE}", saved.path)
     for name, expected in saved.manifest.files.items():
-        compare_size(saved.path, name, expected)
-
-
-def compare_size(directory: Path, name: str, expected: Checksums) -> None:
-    """Check that a file is there and has its size."""
-    with reading(directory, name):
-        size = size_of(directory / name)
-        if size != expected.size:
-            raise ValueError(f"has {size} bytes and should have {expected.size}")
-        if len(expected.crc32) != -(-size // expected.chunk):
-            raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
+        with reading(saved.path, name):
+            size = size_of(saved.path / name)
+            if size != expected.size:
+                raise ValueError(f"has {size} bytes and should have {expected.size}")
+            if len(expected.crc32) != -(-size // expected.chunk):
+                raise ValueError(f"has {len(expected.crc32)} checksums, which do not fit its size")
 
 
 def verify_files(saved: Saved, files: Iterable[str] | None = None) -> None:
@@ -87,13 +81,8 @@ def verify_portion(
     """Compare the bytes of one of several equal portions of a checkpoint, by default of all of it.
 
     The portions divide the bytes of all files, in the order of the files, at the ends of chunks.
-    With the first one, the sizes of all files are compared, too.
-
-    Args:
-        saved: The checkpoint.
-        number: Which portion, from 0.
-        count: How many there are.
-        into: By file: where its bytes are to stay.
+    With the first one, the sizes of all files are compared, too. `into` are places, by file, where
+    the bytes are to stay.
     """
     if number == 0:
         compare_sizes(saved)
@@ -112,7 +101,7 @@ def verify_portion(
 
 def foreign_in(saved: Saved) -> list[str]:
     """The names of files in the directory of a checkpoint that do not belong to it."""
-    return sorted({*os.listdir(saved.path)}.difference(saved.manifest.files, [MANIFEST]))
+    return sorted({*os.listdir(saved.path)}.difference(saved.manifest.files, [Manifest.FILE]))
 
 
 def _warn_of_foreign(saved: Saved) -> None:
@@ -133,7 +122,7 @@ def _compare_chunks(
         found = Checksums.of(path, first * times, last * times, into).folded(chunk)
         size = min(expected.size, last * chunk) - first * chunk
         if found != Checksums(size, expected.crc32[first:last]):
-            raise ValueError(f"is damaged: its checksum is not the one in {MANIFEST}")
+            raise ValueError(f"is damaged: its checksum is not the one in {Manifest.FILE}")
 
 
 def check_pieces(saved: Saved, number: int = 0, count: int = 1) -> None:

@@ -24,7 +24,6 @@ from ...files import (
     synchronise,
 )
 from ..format import (
-    MANIFEST,
     MANY,
     MOST_CHECKSUMS,
     BrokenCheckpoint,
@@ -37,7 +36,7 @@ from ..format import (
     folded_together,
     needing_memory,
 )
-from .catalogue import names_in, next_number, saved_at, scan
+from .catalogue import Checkpoints, Verify, chosen, names_in, next_number, saved_at, scan
 from .files import need_space, read_back, read_manifest_back, sweep_run, write_files
 from .saved import Saved
 
@@ -67,14 +66,21 @@ class Directory:
         """The names of the checkpoints, broken ones too, in their order."""
         return names_in(self.path)
 
+    def newest_good(self) -> Saved | None:
+        """The newest good checkpoint, which all ranks look for together; None if there is none."""
+
+        def choose(verify: Verify) -> Saved | None:
+            with suppress(ValueError):  # all are broken
+                return Checkpoints(self.path, verify).latest()
+            return None
+
+        return chosen(choose)
+
     def lock(self) -> None:
         """Make and lock the directory, and remove unfinished files of killed runs.
 
         On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
         and the rank 0 of before may still be ending.
-
-        Raises:
-            BlockingIOError: Another run writes there.
         """
         make_directory(self.path)
         patience = PATIENCE if ranks.world_size() > 1 else 0.0
@@ -82,11 +88,7 @@ class Directory:
         sweep_run(self.path)
 
     def renew(self) -> None:
-        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere.
-
-        Raises:
-            BlockingIOError: Another run has begun to write there meanwhile.
-        """
+        """Make and lock the directory anew if somebody has removed it, or moved it elsewhere."""
         if self._is_held():
             return
         self._held.close()
@@ -135,13 +137,7 @@ class Directory:
     def write(
         self, payloads: Mapping[str, Payload], manifest: Manifest, before: Saved | None = None
     ) -> Saved:
-        """Write a whole checkpoint or nothing; when this returns, it is on the disk: see `commit`.
-
-        Raises:
-            OSError: Writing failed. Nothing of it is left; older ones are as they were.
-            UnreadableError: The files could not be read again, and none of them is left; or the
-                manifest or a file would be too large, and nothing was written.
-        """
+        """Write a whole checkpoint or nothing, and wait for the disk: see `commit`."""
         manifest.refuse_large(payloads, 1)
         place, _ = self.place_for(manifest.iteration, before)
         temporary = beside(place, "tmp")
@@ -165,19 +161,16 @@ class Directory:
     ) -> Saved:
         """Write the manifest of all ranks' files, and rename their directory to its final name.
 
+        After an error, what the ranks have written is still there, for another attempt.
+
         Args:
             temporary: Where the files are.
-            manifest: What the checkpoint says of itself. It has a number only if an older
-                checkpoint gets other files and keeps its place in the order of writing.
+            manifest: Of the checkpoint. It has a number only if an older one gets other files and
+                keeps its place in the order of writing.
             before: A checkpoint of the run; if it is of the same iteration, the new one gets its
                 path, and the old one stays under another name until it is dropped.
             is_whole: False if other hosts have some of the files, on disks of their own.
-            place: The path to give it, where nothing is yet; by default one named by the iteration.
-
-        Raises:
-            OSError: Writing failed; what the ranks have written is still there, for another
-                attempt.
-            UnreadableError: The written files cannot be read again.
+            place: A free path for it; by default one named by the iteration.
         """
         is_new, aside = not manifest.number, None
         if place is None:
@@ -193,14 +186,8 @@ class Directory:
         with suppress(OSError):
             self._known[place.name] = _mark(place), _without_sums(saved)
         if is_new:
-            self.note_latest(place)
+            self.write_latest(place)
         return saved
-
-    def is_claimed(self, keep: Keep, manifest: Manifest) -> bool:
-        """True if a claim would keep a checkpoint with this manifest, were it written now."""
-        found = self.scan()
-        new = replace(manifest, number=next_number(found))
-        return new.number in keep.claimed([*(each.manifest for each in found), new])
 
     def hide_unclaimed(
         self,
@@ -219,15 +206,10 @@ class Directory:
         others = (each for each in found if each.manifest.number not in kept)
         return self.hide(each for each in others if each.path.resolve() != spared)
 
-    def note_metrics(
+    def add_metrics(
         self, saved: Saved, metrics: Mapping[str, float], written: Mapping[str, int]
     ) -> None:
-        """Give a checkpoint metrics that were measured after it was written, all at once.
-
-        Raises:
-            BrokenCheckpoint: Its manifest cannot be read.
-            OSError: The new manifest cannot be written; the old one stays.
-        """
+        """Give a checkpoint metrics that were measured after it was written, all at once."""
         manifest = saved_at(saved.path).manifest  # of those that `scan` knows, sums are left out
         metrics, written = manifest.metrics | {**metrics}, manifest.written | {**written}
         temporary = beside(saved.path, "tmp")  # beside it, where the next start sweeps
@@ -235,7 +217,7 @@ class Directory:
             with created(temporary) as file:
                 file.write(replace(manifest, metrics=metrics, written=written).to_json().encode())
             synchronise(temporary)
-            temporary.replace(saved.path / MANIFEST)
+            temporary.replace(saved.path / Manifest.FILE)
         finally:
             remove_path(temporary)
         synchronise(saved.path)
@@ -289,7 +271,7 @@ class Directory:
             return file.read(LONGEST).decode().strip()
         return None
 
-    def note_latest(self, place: Path) -> None:
+    def write_latest(self, place: Path) -> None:
         """Name the newest checkpoint in `LATEST`: for people only, so an error is a warning."""
         try:
             put_in_place(place.with_name(LATEST), f"{place.name}\n".encode())
@@ -321,7 +303,7 @@ def _without_sums(saved: Saved) -> Saved:
 
 def _mark(path: Path) -> object:
     """Changes if another directory or manifest is there; of a link it is that of the link."""
-    status = (path / MANIFEST).lstat()
+    status = (path / Manifest.FILE).lstat()
     return path.lstat().st_ino, status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -333,15 +315,7 @@ def write_part(
 ) -> Mapping[str, Checksums]:
     """Write the files of a rank into a directory that all ranks write to; wait for the disk.
 
-    Args:
-        temporary: The directory.
-        payloads: The files.
-        meant: The pieces that they have to hold.
-        before: A checkpoint with which files of the same bytes are shared.
-
-    Raises:
-        OSError: Writing failed; nothing of the files is left, and another attempt begins anew.
-        UnreadableError: The written files cannot be read, or do not hold the pieces.
+    They have to hold the pieces that are `meant`. If that fails, none of these files stays.
     """
     earlier, known = (before.path, before.manifest.files) if before else (None, {})
     with needing_memory("write its files"):
@@ -362,11 +336,11 @@ def _appear(
     temporary: Path, place: Path, aside: Path | None, manifest: Manifest, is_whole: bool
 ) -> Saved:
     """Write the manifest, and durably rename the directory; an older one goes `aside` first."""
-    (temporary / MANIFEST).unlink(missing_ok=True)  # left by an attempt that failed
+    (temporary / Manifest.FILE).unlink(missing_ok=True)  # left by an attempt that failed
     text = manifest.to_json()
-    with created(temporary / MANIFEST) as file:
+    with created(temporary / Manifest.FILE) as file:
         file.write(text.encode())
-    synchronise(temporary / MANIFEST)
+    synchronise(temporary / Manifest.FILE)
     read_manifest_back(temporary, manifest, text, is_whole=is_whole)
     synchronise(temporary)
     with _named_back(temporary, place, aside):
@@ -403,8 +377,8 @@ def telling_failures(place: Path) -> Generator[None, None, None]:
             free = f"{disk_usage(place.parent).free:,}"
         kind = UnreadableError if isinstance(error, UnreadableError) else OSError
         failure = kind(
-            f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Nothing "
-            "of it is left, and older ones are as they were"
+            f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Older "
+            "ones are as they were"
         )
         failure.errno = error.errno
         raise failure from error

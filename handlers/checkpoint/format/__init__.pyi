@@ -21,7 +21,6 @@ from .errors import needing_memory as needing_memory
 from .errors import reading as reading
 from .manifest import FROZEN as FROZEN
 from .manifest import LARGEST_COUNT as LARGEST_COUNT
-from .manifest import MANIFEST as MANIFEST
 from .manifest import PLAIN_NAME as PLAIN_NAME
 from .manifest import TRAIN as TRAIN
 from .manifest import Manifest as Manifest
@@ -30,7 +29,6 @@ from .pieces import MEMORY as MEMORY
 from .pieces import PIECES as PIECES
 from .pieces import Grid as Grid
 from .pieces import Pieces as Pieces
-from .pieces import StoredPiece as StoredPiece
 from .pieces import Table as Table
 from .pieces import table_as_tree as table_as_tree
 from .pieces import table_of_tree as table_of_tree
@@ -39,14 +37,13 @@ from .quantized import is_quantized as is_quantized
 from .retention import Best as Best
 from .retention import Keep as Keep
 from .retention import best as best
-from .retention import every as every
 from .retention import latest as latest
 from .tensors import DTYPES as DTYPES
 from .tensors import TENSORS as TENSORS
 from .tensors import Payload as Payload
 from .tensors import TensorInfo as TensorInfo
 from .tensors import header_of as header_of
-from .tensors import info_of as info_of
 from .tensors import open_tensors as open_tensors
+from .tensors import stream_of as stream_of
 from .tensors import tensors_in as tensors_in
 from .tensors import tensors_in_order as tensors_in_order

@@ -211,12 +211,7 @@ class ManyChecksums(Mapping[str, Checksums]):
             self.add(name, each.size, each.crc32)
 
     def add(self, name: str, size: int, sums: Iterable[int]) -> None:
-        """Add a file, or replace the one of this name.
-
-        Raises:
-            OverflowError: A number is negative, or too large.
-            TypeError: One is no whole number.
-        """
+        """Add a file, or replace the one of this name."""
         self._places[name] = len(self._sizes)
         self._sizes.append(size)
         self._sums.extend(sums)

@@ -291,12 +291,8 @@ class LookedUp(dict[str, "Tensor"]):
         self._tensors = tensors
         self._copied = 0
 
-    def note_copy(self, size: int) -> None:
-        """Count the bytes that a medium has copied of its tensors.
-
-        Raises:
-            ValueError: Media copy the same tensors many times.
-        """
+    def count_copy(self, size: int) -> None:
+        """Count the bytes that a medium has copied of its tensors."""
         self._copied += size
         if self._copied > COPIES * sum(each.nbytes for each in self.values()) + FEW:
             raise ValueError("has many media of the same tensors, and each copies them")
@@ -340,13 +336,13 @@ def references(encoded: Any) -> Iterator[str]:
     >>> list(references({"betas": {"!tuple": [1, {"!tensor": "b"}]}, "mean": {"!tensor": "m"}}))
     ['m', 'b']
     """
-    left = [encoded]
-    while left:
-        value = left.pop()
+    waiting = [encoded]
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, dict) and len(value) == 1 and not TENSOR_TAGS.isdisjoint(value):
             yield from value.values()
         elif isinstance(value, dict | list):
-            left += value.values() if isinstance(value, dict) else value
+            waiting += value.values() if isinstance(value, dict) else value
 
 
 def tree_at(directory: Path, name: str) -> Any:
@@ -392,7 +388,7 @@ def _mapping(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
 def _medium(given: dict[str, Any], tensors: LookedUp) -> Any:
     fields = _decode(given, tensors)
     medium = KINDS[fields.pop("kind")](**fields)
-    tensors.note_copy(sum(getattr(each, "nbytes", 0) for each in content(medium).values()))
+    tensors.count_copy(sum(getattr(each, "nbytes", 0) for each in content(medium).values()))
     return medium
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from operator import methodcaller
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from ....engine.state import as_float
 from ...common import WEIGHTS_OF, version_of
@@ -23,7 +23,6 @@ from .tensors import Payload
 FORMAT = 3
 """Rises when older checkpoints can no longer be read."""
 
-MANIFEST = "manifest.json"
 LARGEST_COUNT = 2**63 - 1
 """The largest number that any field of a manifest takes."""
 TRAIN = "train"
@@ -40,6 +39,8 @@ PLAIN_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 @dataclass(frozen=True)
 class Manifest:
     """What `manifest.json` holds, which is written last and read first."""
+
+    FILE: ClassVar[str] = "manifest.json"
 
     number: int = 0
     """Which save of its directory this is: the order of writing, independent of clocks."""
@@ -109,20 +110,12 @@ class Manifest:
         return text
 
     def refuse_large(self, files: Mapping[str, Payload], count: int) -> None:
-        """Refuse a checkpoint that nobody would read, before a byte of it is written.
-
-        Args:
-            files: What this rank writes.
-            count: How many ranks write.
-
-        Raises:
-            UnreadableError: The manifest of all files, or one of these files, would be too large.
-        """
+        """Refuse a checkpoint of `count` ranks, and files of this one, that nobody would read."""
         own = sum(len(name) + 2 * ROOM_OF_RANK for name in files)
         said = len(self.to_json())
         if (size := said + own + ROOM + ROOM_OF_RANK * count) > budget.LARGEST_MANIFEST:
             raise UnreadableError(
-                f"no checkpoint can be saved: its {MANIFEST} would take up to {size:,} bytes, and "
+                f"no checkpoint can be saved: its {self.FILE} would take up to {size:,} bytes, and "
                 f"at most {budget.LARGEST_MANIFEST:,} are read: {ROOM_OF_RANK * count:,} for the "
                 f"files of {count:,} ranks, {said:,} for metrics and the like. Let fewer ranks "
                 "train one model, or put fewer numbers into state.metrics"

@@ -72,9 +72,9 @@ class Grid:
 
     def piece(self, number: int) -> StoredPiece:
         """The piece of a number: its place in `owners`."""
-        left, spans = number, list[tuple[int, int]]()
+        rest, spans = number, list[tuple[int, int]]()
         for cuts in reversed(self.cuts):
-            left, at = divmod(left, len(cuts) - 1)
+            rest, at = divmod(rest, len(cuts) - 1)
             spans.insert(0, (cuts[at], cuts[at + 1]))
         begin, end = (tuple(span[side] for span in spans) for side in (0, 1))
         return StoredPiece(number, self.owners[number], begin, end)
@@ -186,7 +186,7 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
     cuts = [_cuts(each) for each in _list(tree["cuts"])]
     owners = [_owners(each, world_size) for each in _list(tree["ranks"])]
     table: Table = {}
-    left, uses = budget.MOST_PIECES, Counter[int]()
+    room, uses = budget.MOST_PIECES, Counter[int]()
     for file, named in _dict(tree["tensors"]).items():
         table[file] = {}
         for name, entry in _dict(named).items():
@@ -198,8 +198,8 @@ def table_of_tree(tree: Any, world_size: int) -> Table:
                 raise ValueError(f"has a tensor that no memory holds: {name!r}")
             if prod(len(each) - 1 for each in grid.cuts) != len(grid.owners):
                 raise ValueError(f"has pieces with a gap or an overlap: {name!r}")
-            left -= len(grid.owners)
-            if left < 0:
+            room -= len(grid.owners)
+            if room < 0:
                 raise ValueError(f"has more than {budget.MOST_PIECES} pieces of tensors")
             uses[place] += 1
             table[file][name] = grid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
@@ -121,16 +121,6 @@ class Keep:
     def bests(self) -> list[Best]:
         """The claims by a metric."""
         return [claim for claim in self.claims if isinstance(claim, Best)]
-
-    def refuse_unknown(self, directory: Path, saved: Collection[Manifest]) -> None:
-        """Refuse a misspelt metric: its claim would keep none of these checkpoints.
-
-        Raises:
-            ValueError: There are checkpoints, and none has the metric of a claim.
-        """
-        for claim in self.bests:
-            if saved and not any(claim.metric in each.metrics for each in saved):
-                raise claim.unknown(directory, saved)
 
     def kept(self, saved: Iterable[Manifest]) -> dict[int, list[str]]:
         """The numbers of the checkpoints to keep, with their claims; the newest always stays."""

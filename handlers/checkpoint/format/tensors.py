@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -75,9 +75,6 @@ def header_of(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     """The header of a file, and where in the file each tensor begins, in that order.
 
     Wide types come first, so that each number lies at a multiple of its own width.
-
-    Raises:
-        ValueError: The header is larger than `LARGEST_HEADER`, so it would not be read.
     """
     entries: dict[str, object] = {"__metadata__": {"format": "pt"}}
     begins, end = dict[str, int](), 0
@@ -101,13 +98,26 @@ def header_of(tensors: Mapping[str, Tensor]) -> tuple[bytes, dict[str, int]]:
     return header, {name: len(header) + begin for name, begin in begins.items()}
 
 
-def open_tensors(path: Path, framework: str) -> Any:
-    """Open a `.safetensors` file with the library, after checking the size of its header.
+def stream_of(forms: Mapping[str, Tensor], value_of: Callable[[str], Tensor]) -> Payload:
+    """A `.safetensors` file of tensors of these forms, whose values are asked for one by one."""
+    import torch
 
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a `.safetensors` file, or its header is very large.
-    """
+    header, places = header_of(forms)
+
+    def pieces() -> Iterator[memoryview]:
+        yield memoryview(header)
+        for name in places:
+            plain = value_of(name).resolve_conj().resolve_neg().cpu().contiguous()
+            if plain.nbytes:
+                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
+                flat = plain.as_strided((plain.numel(),), (1,))
+                yield flat.view(torch.uint8).numpy().data
+
+    return Payload(len(header) + sum(each.nbytes for each in forms.values()), pieces)
+
+
+def open_tensors(path: Path, framework: str) -> Any:
+    """Open a `.safetensors` file with the library, after checking the size of its header."""
     with regular(path) as file:
         size = int.from_bytes(file.read(8), "little")
         try:
@@ -119,23 +129,13 @@ def open_tensors(path: Path, framework: str) -> Any:
 
 
 def tensors_in(file: Path) -> dict[str, TensorInfo]:
-    """The tensors of a file, by name; only the header is read.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a `.safetensors` file.
-    """
+    """The tensors of a file, by name; only the header is read."""
     with open_tensors(file, "numpy") as opened:
         return {name: info_of(opened.get_slice(name)) for name in opened.keys()}  # noqa: SIM118
 
 
 def tensors_in_order(file: Path) -> tuple[int, dict[str, TensorInfo]]:
-    """The offset of the first tensor in a file, and its tensors in the order of the file.
-
-    Raises:
-        OSError: The file cannot be read.
-        ValueError: The file is not a `.safetensors` file, or one that `header_of` did not begin.
-    """
+    """The offset of the first tensor in a file, and its tensors in the order of the file."""
     found = tensors_in(file)  # the library refuses gaps between tensors
     with regular(file) as opened:
         size = int.from_bytes(opened.read(8), "little")

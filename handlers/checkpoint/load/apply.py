@@ -77,11 +77,7 @@ def _naming(path: Path) -> Generator[None, None, None]:
 
 
 def load(plan: LoadPlan, state: State[Any, Any]) -> None:
-    """Load the saved states of what goes on, and step the schedules that are replayed.
-
-    Raises:
-        ValueError: A changed schedule is shorter than the run so far.
-    """
+    """Load the saved states of what goes on, and step the schedules that are replayed."""
     objects, saved = plan.engine.objects, plan.saved.objects
     courses = _courses(plan)
     loaded = with_fate(plan.objects, Fate.LOAD)
@@ -180,9 +176,6 @@ def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict
     """Step a new schedule to where the saved one was; return the values it set in each group.
 
     A schedule that the checkpoint lacks, and a `ReduceLROnPlateau`, stays at its start.
-
-    Raises:
-        ValueError: The schedule is shorter than the run so far.
     """
     if saved is not None:
         advance(scheduler, saved)
@@ -193,11 +186,7 @@ def replay(scheduler: LRScheduler, saved: Mapping[str, Any] | None) -> list[dict
 def take_rates(
     optimizer: Optimizer, saved: Sequence[Mapping[str, Any]], kept: Iterable[object]
 ) -> None:
-    """Give an optimizer that begins anew the saved rates of the schedules that are loaded.
-
-    Raises:
-        ValueError: The optimizer has another number of groups.
-    """
+    """Give an optimizer that begins anew the saved rates of the schedules that are loaded."""
     schedules = [e for e in kept if isinstance(e, LRScheduler) and moves(e, optimizer)]
     for fields in map(fields_of, schedules):
         for group, saved_group in zip(optimizer.param_groups, saved, strict=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -36,7 +36,7 @@ def mismatches(
     objects: Mapping[str, Any], saved: Mapping[str, Any], later: Sequence[str] = ()
 ) -> list[str]:
     """One line for each difference that prevents loading, but not of what is compared `later`."""
-    found = list(_names("objects", "the engine", objects, saved))
+    found = list(one_sided("objects", "the engine", objects, saved))
     for name in (objects.keys() & saved.keys()).difference(later):
         found += mismatches_of(name, objects[name], saved[name])
     return found
@@ -46,7 +46,7 @@ def mismatches_of(name: str, own: Any, saved: Mapping[str, Any]) -> list[str]:
     """One line for each difference of an object that prevents loading its saved state."""
     if isinstance(own, LRScheduler):
         return list(_unknown(name, own.state_dict(), saved))
-    return form_mismatches(name, form_needed(own), saved)
+    return list(form.mismatches(name, saved)) if (form := form_needed(own)) else []
 
 
 class OfModule(NamedTuple):
@@ -57,6 +57,17 @@ class OfModule(NamedTuple):
     ways: tuple[str, ...]
     """The beginnings of names that are compared after the module has loaded them in its own way."""
 
+    def mismatches(self, name: str, saved: Mapping[str, Any]) -> Iterator[str]:
+        """One line for each difference from a saved state."""
+        own, ways = self
+        fixed = ([k for k in each if not k.startswith(ways)] for each in (own, saved))
+        yield from one_sided(f"weights of {name!r}", "the module", *fixed)
+        for key, here in own.items():
+            if here is None or key not in saved or key.startswith(ways):
+                continue
+            if here != (there := _kind_and_shape(saved[key])):
+                yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
+
 
 class OfOptimizer(NamedTuple):
     """What has to fit in an optimizer."""
@@ -64,6 +75,22 @@ class OfOptimizer(NamedTuple):
     keys: list[str]
     groups: list[tuple[int, set[str]]] | None
     """For each group: how many parameters, and the settings if the class is torch's."""
+
+    def mismatches(self, name: str, saved: Mapping[str, Any]) -> Iterator[str]:
+        """One line for each difference from a saved state."""
+        if (self.groups is not None) != has_groups(saved):
+            yield f"{name!r} is of another class: its state has {self.keys}"
+        elif self.groups is not None:
+            here = [count for count, _ in self.groups]
+            there = [len(group.get("params", ())) for group in saved["param_groups"]]
+            if here != there:
+                yield (
+                    f"the groups of {name!r} hold {there} parameters in the checkpoint and {here} "
+                    "in the optimizer"
+                )
+                return
+            for (_, keys), group in zip(self.groups, saved["param_groups"], strict=True):
+                yield from _unknown(name, keys or group, group)
 
 
 def form_needed(own: Any, *, is_loaded: bool = False) -> OfModule | OfOptimizer | None:
@@ -76,24 +103,13 @@ def form_needed(own: Any, *, is_loaded: bool = False) -> OfModule | OfOptimizer 
         return OfModule(found, () if is_loaded else (*own_ways(own),))
     if not isinstance(own, Optimizer):
         return None
-    state, is_torchs = own.state_dict(), _is_torchs(own)
+    state, is_torchs = own.state_dict(), type(own).__module__.startswith("torch.")
     # The `step` of a class that is not torch's may add settings.
     groups = [
         (len(group.get("params", ())), {*group} if is_torchs else set[str]())
         for group in (state["param_groups"] if has_groups(state) else ())
     ]
     return OfOptimizer(sorted(map(str, state)), groups if has_groups(state) else None)
-
-
-def form_mismatches(name: str, form: OfModule | OfOptimizer | None, saved: Any) -> list[str]:
-    """One line for each difference between the form of an object and a saved state."""
-    if isinstance(form, OfModule):
-        return list(_module_mismatches(name, form, saved))
-    if form is None:
-        return []
-    if (form.groups is not None) != has_groups(saved):
-        return [f"{name!r} is of another class: its state has {form.keys}"]
-    return list(_group_mismatches(name, form.groups, saved)) if form.groups is not None else []
 
 
 def parameter_mismatches(
@@ -123,46 +139,12 @@ def _by_index(names: Mapping[str, int]) -> dict[int, set[str]]:
     return found
 
 
-def _is_torchs(optimizer: Optimizer) -> bool:
-    return type(optimizer).__module__.startswith("torch.")
-
-
-def memory_mismatches(unclaimed: Sequence[str], new: Sequence[str]) -> list[str]:
-    """The lines about saved memories without a handler, and about the script's new handlers."""
-    return list(_names("handlers", "the script", new, unclaimed)) if unclaimed else []
-
-
-def _names(what: str, place: str, own: Collection[str], saved: Collection[str]) -> Iterator[str]:
-    sides = ((place, set(own).difference(saved)), ("the checkpoint", set(saved).difference(own)))
+def one_sided(what: str, place: str, own: Iterable[str], saved: Iterable[str]) -> Iterator[str]:
+    """A line of the names in the script alone, and one of those in the checkpoint alone."""
+    sides = ((place, {*own}.difference(saved)), ("the checkpoint", {*saved}.difference(own)))
     for where, names in sides:
         if names:
             yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
-
-
-def _module_mismatches(name: str, form: OfModule, saved: Mapping[str, Any]) -> Iterator[str]:
-    own, ways = form
-    fixed = ([k for k in each if not k.startswith(ways)] for each in (own, saved))
-    yield from _names(f"weights of {name!r}", "the module", *fixed)
-    for key, here in own.items():
-        if here is None or key not in saved or key.startswith(ways):
-            continue
-        if here != (there := _kind_and_shape(saved[key])):
-            yield f"weight {key!r} of {name!r}: {there} in the checkpoint, {here} in the module"
-
-
-def _group_mismatches(
-    name: str, own: Sequence[tuple[int, set[str]]], saved: Mapping[str, Any]
-) -> Iterator[str]:
-    here = [count for count, _ in own]
-    there = [len(group.get("params", ())) for group in saved["param_groups"]]
-    if here != there:
-        yield (
-            f"the groups of {name!r} hold {there} parameters in the checkpoint and {here} in the "
-            "optimizer"
-        )
-        return
-    for (_, keys), group in zip(own, saved["param_groups"], strict=True):
-        yield from _unknown(name, keys or group, group)
 
 
 def _unknown(name: str, own: Collection[str], saved: Mapping[str, Any]) -> Iterator[str]:

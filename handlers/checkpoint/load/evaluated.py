@@ -81,13 +81,13 @@ class EvaluatesSaved:
             for name, each in own.items():
                 load_weights(each, kept[name])
 
-    def note_weights(self, engine: Any) -> None:
-        """Note the versions of the weights."""
+    def remember_weights(self, engine: Any) -> None:
+        """Remember the versions of the weights that the script has made."""
         if self.resume:
             _untouched[engine] = _versions(engine.objects)
 
-    def note_run(self, engine: Any) -> None:
-        """Note that the engine runs: later evaluations need no warning."""
+    def forget_weights(self, engine: Any) -> None:
+        """Forget them, as the engine runs: later evaluations need no warning."""
         _untouched.pop(engine, None)
 
     def warn_of_unloaded(self, engine: Any) -> None:

@@ -18,11 +18,10 @@ from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from ..weights import has_groups
 from .check import (
-    form_mismatches,
     form_needed,
-    memory_mismatches,
     mismatches,
     mismatches_of,
+    one_sided,
     parameter_mismatches,
     refusing,
     reshapes,
@@ -135,7 +134,8 @@ class LoadPlan:
                 return Fate.REPLAY
             if name in own and name in saved:
                 # A schedule of another class is refused, or accepted, as a change of its class.
-                return Fate.KEEP if self._is_of_another_class(name) else Fate.LOAD
+                is_other = isinstance(own[name], LRScheduler) and f"{name}.class" in self.changes
+                return Fate.KEEP if is_other else Fate.LOAD
             if name not in self.override:
                 return Fate.REFUSE
             return Fate.KEEP if name in own else Fate.DROP
@@ -168,11 +168,7 @@ class LoadPlan:
         return settings | override, reset
 
     def check(self, override: Collection[str], reset: Collection[str]) -> None:
-        """Find everything that prevents the resume; the names come from all ranks.
-
-        Raises:
-            ValueError: A difference is not accepted, or `override` or `reset` has an unknown name.
-        """
+        """Find everything that prevents the resume; the names come from all ranks."""
         self._check_names(override, reset)
         with refusing("these objects"):
             refused = with_fate(self.settings, Fate.REFUSE)
@@ -181,16 +177,12 @@ class LoadPlan:
             self._refuse(lines, refused)
 
     def check_later(self) -> None:
-        """Compare what was loaded first, and then the optimizers that did not fit before that.
-
-        Raises:
-            ValueError: They do not fit.
-        """
+        """Compare what was loaded first, and then the optimizers that did not fit before that."""
         lines = list[str]()
         with refusing("these objects"):
             for name in self.first:
-                form = form_needed(self.engine.objects[name], is_loaded=True)
-                lines += form_mismatches(name, form, self.saved.objects[name])
+                if form := form_needed(self.engine.objects[name], is_loaded=True):
+                    lines += form.mismatches(name, self.saved.objects[name])
             own, saved = ({n: e[n] for n in self.later} for e in self._compared())
             lines += mismatches(own, saved)
         if lines:
@@ -287,11 +279,6 @@ class LoadPlan:
             schedules_to_replay(self.engine.objects, [setting])
         )
 
-    def _is_of_another_class(self, name: str) -> bool:
-        """True for a schedule of another class, which cannot load the saved state."""
-        is_schedule = isinstance(self.engine.objects[name], LRScheduler)
-        return is_schedule and f"{name}.class" in self.changes
-
     def _compared(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The script's and the saved objects that are loaded, or that prevent the resume."""
         names = with_fate(self.objects, Fate.LOAD, Fate.REFUSE)
@@ -305,7 +292,7 @@ class LoadPlan:
         refused, new = (with_fate(self.memory, fate) for fate in (Fate.REFUSE, Fate.KEEP))
         return [
             *mismatches(*self._compared(), self.later),
-            *memory_mismatches(refused, new),
+            *(one_sided("handlers", "the script", new, refused) if refused else ()),
             *self._other_parameters(),
             *self._other_groups(),
         ]
@@ -343,9 +330,6 @@ def schedules_to_replay(objects: Mapping[str, Any], changed: Iterable[str]) -> l
     """The schedules that these changed settings or new objects affect.
 
     `ReduceLROnPlateau` is never replayed: it follows a metric.
-
-    Raises:
-        ValueError: A schedule to replay moves the same values as another schedule.
     """
     changed = set(changed)
     found = []

@@ -25,7 +25,6 @@ from ..directory import (
     check_pieces,
     read_part,
     tensors_by_name,
-    tree_in,
     verify_portion,
 )
 from ..format import (
@@ -38,6 +37,7 @@ from ..format import (
     rank_file,
     reading,
     tensors_in_order,
+    tree_in,
 )
 from ..weights import weights
 from .check import validate_run

@@ -34,8 +34,8 @@ ACCUMULATE, LOSS, EPOCH_LENGTH = "accumulate", "loss_fn", "epoch_length"
 """The settings of updates, of `supervised` and of `run` that are compared, and may differ."""
 
 
-def note_settings(state: State[Any, Any]) -> None:
-    """Note the script's settings, which a checkpoint saves, unless the run has some already."""
+def remember_settings(state: State[Any, Any]) -> None:
+    """Remember the script's settings, to be saved, unless the run has some already."""
     control, steps = state.control, settings_of_steps(state.engine.handlers)
     # No real run resumes a trial run; and epochs of another length are other epochs.
     limit = {"max_batches": control.max_batches, "epoch_length": control.epoch_length}

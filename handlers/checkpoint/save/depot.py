@@ -37,16 +37,11 @@ class Depot:
     def __init__(
         self, directory: str | Path, team: Team | None = None, *, is_export: bool = False
     ) -> None:
-        """Open nothing yet.
-
-        Args:
-            directory: The directory.
-            team: The ranks that write there.
-            is_export: True if rank 0 alone writes there, what a claim keeps.
-        """
+        """Open nothing yet; to an export, rank 0 alone writes, what a claim keeps."""
         self.directory: Path = Path(directory).absolute()  # the script may change its directory
         self._given = Path(directory)
         """As the script names it, for messages of the start."""
+        self.home: Directory = Directory(self.directory)
         self.team: Team = team or Team(self.directory, is_alone=is_export)
         self.lineage: tuple[str, int] = ("", 0)
         """The name of the run and the count of its starts; see `Manifest.run`."""
@@ -57,25 +52,20 @@ class Depot:
         self.newest: Saved | None = None
         """The one that the next save replaces, if both are of the same iteration."""
         self._is_export = is_export
-        self.home: Directory = Directory(self.directory)
         self._why: tuple[int, str] = (0, "")
         """The iteration of the newest save, and its reasons."""
         self._is_open = False
 
     def open(self) -> None:
-        """Make and lock the directory, and remove unfinished files of killed runs.
+        """Make and lock the directory, and remove unfinished files of killed runs; see `Team`."""
+        if not self._is_open:
+            self._lock()
+            self.team.open()
 
-        On several ranks, rank 0 holds the lock.
-        """
-        if self._is_open:
-            return
-        self._lock_it(ranks.rank() == 0)
-        self.team.meet()
-
-    def _lock_it(self, is_here: bool) -> None:
+    def _lock(self) -> None:
         with ranks.on_all_ranks(f"write to {self.directory}"):
             Manifest().refuse_large({}, self.team.size)
-            if is_here:
+            if self.team.is_first_here:
                 self.home.lock()
             self._is_open = True
 
@@ -85,11 +75,7 @@ class Depot:
         self.home.unlock()
 
     def refuse_earlier_run(self) -> None:
-        """Refuse a new run beside the checkpoints of an earlier one, which it would drop.
-
-        Raises:
-            FileExistsError: There are checkpoints.
-        """
+        """Refuse a new run beside the checkpoints of an earlier one, which it would drop."""
         if found := Checkpoints(self.directory):
             raise FileExistsError(
                 f"{self.directory} holds checkpoints of an earlier run, such as "
@@ -150,10 +136,14 @@ class Depot:
         return keep
 
     def is_wanted(self, manifest: Manifest, keep: Keep) -> bool:
-        """False for an export that no claim would keep."""
-        return not self._is_export or self.home.is_claimed(keep, manifest)
+        """False for an export that no claim would keep, were it written now."""
+        if not self._is_export:
+            return True
+        found = self.home.scan()
+        new = replace(manifest, number=next_number(found))
+        return new.number in keep.claimed([*(each.manifest for each in found), new])
 
-    def draft(self, manifest: Manifest) -> Draft:
+    def new_draft(self, manifest: Manifest) -> Draft:
         """A hidden folder for a save, whose name is the same on all ranks."""
         return Draft(self, manifest, self.team.temporary(manifest.iteration))
 
@@ -194,14 +184,14 @@ class Draft:
         files = self.depot.team.report(self.path, written, failure)
         return None if files is None else replace(self.manifest, files=files)
 
-    def commit(self, manifest: Manifest) -> Saved:
-        """Give it its name, once all ranks have written."""
+    def commit(self, manifest: Manifest, *, is_whole: bool = True) -> Saved:
+        """Give it its name, once all ranks have written; see `Directory.commit`."""
         depot = self.depot
-        depot.newest = depot.home.commit(self.path, manifest, depot.newest)
+        depot.newest = depot.home.commit(self.path, manifest, depot.newest, is_whole=is_whole)
         return depot.newest
 
     def committed(self, saved: Saved) -> None:
-        """It has its name."""
+        """Tell others that it has its name."""
 
     def give_up(self) -> None:
         """Remove what ranks have written."""

@@ -28,13 +28,7 @@ from ....engine.state import (
     walk,
 )
 from ..format import decode, flattened, is_quantized
-from ..load import (
-    form_mismatches,
-    form_needed,
-    groups_in,
-    load_optimizer,
-    reshapes,
-)
+from ..load import form_needed, groups_in, load_optimizer, reshapes
 from ..weights import hidden
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -87,8 +81,8 @@ class ReadBack:
         are_fixed = not any(map(reshapes, objects.values()))
         lines = list[str]()
         for name, each in objects.items():
-            if are_fixed or isinstance(each, Module):
-                lines += form_mismatches(name, self._forms.get(name), states[name])
+            if (are_fixed or isinstance(each, Module)) and (form := self._forms.get(name)):
+                lines += form.mismatches(name, states[name])
         if lines:
             said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
             if self.form is None:

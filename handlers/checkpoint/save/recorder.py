@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,25 +12,23 @@ from concurrent.futures import wait as wait_for
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, TypeVarTuple
+from typing import Any, ClassVar, Literal, TypeVar
 
 from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
 from ..format import (
     Keep,
-    Manifest,
     Payload,
     TensorInfo,
     UnreadableError,
-    installed_versions,
     needing_memory,
 )
 from ..sharding import Layout
-from .begin import OnFailure, check_arguments
 from .depot import Depot, Draft
 from .read_back import ReadBack
-from .snapshot import Snapshot, Staging
+from .snapshot import Snapshot, Staging, manifest_of
 from .team import Files, check_same_weights
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -37,22 +36,20 @@ logger: logging.Logger = logging.getLogger("camshaft")
 FIRST_WAIT = 1.0
 """Seconds before the first retry; each further wait is twice as long."""
 Result = TypeVar("Result")
-Given = TypeVarTuple("Given")
 Task = Callable[[Exception | None], object]
 FAILED = "the last one failed"
+OnFailure = Literal["raise", "warn"]
+ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 class SavingHandler:
-    """A handler whose checkpoints a `Recorder` writes."""
+    """A handler whose checkpoints a `Recorder` writes; see `Checkpoint` for its fields."""
 
     directory: str | Path
     when: EventEnum | Trigger
     keep: Keep
-    """The claims by which checkpoints stay."""
     retries: int
-    """How often a write that failed is tried again."""
     on_failure: OnFailure
-    """What to do when a save cannot be written."""
     background: bool
     is_mirrored: ClassVar[bool] = True
     """False if `Mirror` does not copy what it writes."""
@@ -60,7 +57,44 @@ class SavingHandler:
     """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
 
     def __post_init__(self) -> None:
-        check_arguments(self)
+        directory, keep, retries = self.directory, self.keep, self.retries
+        if not isinstance(directory, str | PathLike):
+            raise TypeError(
+                f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
+            )
+        if not isinstance(keep, Keep):
+            raise TypeError(
+                f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
+                "combined with |"
+            )
+        if not isinstance(retries, int) or isinstance(retries, bool):
+            raise TypeError(f"retries={retries!r}: needs a whole number")
+        if retries < 0:
+            raise ValueError(f"retries={retries}: needs a number that is not negative")
+        if self.on_failure not in ("raise", "warn"):
+            raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
+        if ADDRESS.match(str(directory)):
+            remedy = (
+                f"add Mirror({str(directory)!r}) to the engine: it copies finished checkpoints "
+                "there, and fetches them to an empty disk"
+                if self.is_mirrored
+                else "copy the export there when the run is done: Mirror copies checkpoints alone"
+            )
+            raise ValueError(
+                f"directory={str(directory)!r}: needs a directory on a file system. A whole "
+                "checkpoint rests on fsync and on an atomic rename, which object stores do not "
+                f"have. Write to a local disk or a mounted file system, and {remedy}"
+            )
+        try:
+            Keep.of(repr(keep))  # `camshaft inspect` reads it from a manifest
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; keep= is saved as this text, so use fewer claims"
+            ) from error
+        if Path(directory).is_file():
+            raise NotADirectoryError(
+                f"directory={str(directory)!r} is a file; name a directory for checkpoints"
+            )
 
     def depot(self, state: State[Any, Any]) -> Depot:
         """Where its checkpoints are."""
@@ -72,11 +106,9 @@ class SavingHandler:
 
     def recorder(self, state: State[Any, Any]) -> Recorder:
         """What writes its checkpoints of a run."""
-
-        def make() -> Recorder:
-            return Recorder(self, self.depot(state), background=self.has_thread(state))
-
-        return state.recall(self, make, saved=False)
+        return state.recall(
+            self, lambda: Recorder(self, self.depot(state), self.has_thread(state)), saved=False
+        )
 
     def ask(self, state: State[Any, Any]) -> None:
         """Ask for a save at the next commit point."""
@@ -124,29 +156,20 @@ class Recorder:
     of several ranks; it only sends no report.
     """
 
-    def __init__(self, handler: SavingHandler, depot: Depot, *, background: bool) -> None:
-        """Write nothing yet.
-
-        Args:
-            handler: Whose checkpoints these are.
-            depot: Where they are.
-            background: False to write on the thread that trains.
-        """
+    def __init__(self, handler: SavingHandler, depot: Depot, background: bool) -> None:
+        """Write nothing yet; without `background`, later on the thread that trains."""
         self.handler = handler
         self.depot = depot
         self.read_back: ReadBack = ReadBack({})
-        """What the script made, with which the first save is compared."""
         self.layout: Layout = Layout()
-        """How tensors lie on the ranks, from save to save."""
+        self.writer: CheckpointWriter = CheckpointWriter(
+            background, handler.retries, handler.on_failure
+        )
         self._staging = Staging() if background else None
-        how = background, handler.retries, handler.on_failure
-        self.writer: CheckpointWriter = CheckpointWriter(*how)
         self._are_compared = False
 
     def prepare(self, state: State[Any, Any], own: Mapping[str, Any] | None = None) -> list[str]:
-        """The reasons to save these objects at this commit point; empty if none was asked for.
-
-        By default these are all objects of the engine.
+        """The reasons to save these objects, by default all, at this commit point; may be empty.
 
         Raises:
             ValueError: At the first save: ranks hold other weights, which are no shards of one.
@@ -181,34 +204,44 @@ class Recorder:
             OSError: The save before could not be written, or memory has run out.
             RuntimeError: The ranks save different objects, or distribute them differently.
         """
-        depot, team, writer = self.depot, self.depot.team, self.writer
-        keep = self.handler.keep
-        manifest = _manifest_of(state, depot.reasons(state, reasons), keep, *depot.lineage)
-        snapshot: Snapshot | None = None
+        depot, team, writer, keep = self.depot, self.depot.team, self.writer, self.handler.keep
+        # Claims name metrics by text, so a manifest holds only metrics whose names are text.
+        metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
+        manifest = manifest_of(
+            *(state, depot.reasons(state, reasons), metrics),
+            step=state.step,
+            written={name: state.metrics.written(name) for name in metrics},
+            keep=repr(keep),
+            world_size=ranks.world_size(),
+            run=depot.lineage[0],
+            start=depot.lineage[1],
+        )
+
+        def copy() -> tuple[Snapshot, Mapping[str, Payload]] | None:
+            if not depot.is_wanted(manifest, keep):
+                return None
+            snapshot = take()
+            with needing_memory("copy the run"):
+                staging = self._staging
+                files = snapshot.streamed() if staging is None else staging.copy(snapshot)
+            manifest.refuse_large(files, team.size)
+            return snapshot, files
+
         with team.all("take part in a checkpoint"):
             writer.wait()
-            if writer.attempt(depot.is_wanted, manifest, keep):
-                snapshot = writer.attempt(take)
-        own = None if snapshot is None else snapshot.digest
-        first = team.of_first(own)
-        if first is None:
+            copied = writer.attempt(copy)
+        snapshot, files = copied or (Snapshot({}, {}), None)
+        if not team.all_have(files, snapshot.digest) or files is None:
             return
-        files: Mapping[str, Payload] | None = None
-        with team.all("copy its part of a checkpoint"):
-            if own not in (first, None):
-                raise RuntimeError(
-                    f"rank {team.rank} saves other objects, or distributes them otherwise, than "
-                    "rank 0: several ranks make one checkpoint only of the same objects on one mesh"
-                )
-            if snapshot is not None:
-                files = writer.attempt(self._copied, snapshot, manifest)
-        if not team.all_have(files) or files is None or snapshot is None:
-            return
-        draft = depot.draft(manifest)
-        save = Save(draft, files, snapshot.pieces, keep, broken, exports, writer.several_times)
+        save = Save(depot.new_draft(manifest), files, snapshot.pieces, self, broken, exports)
         writes_in_thread = self._staging is not None
         with nullcontext() if writes_in_thread else team.all("write its part of a checkpoint"):
             writer.start(save, partial(self._ask_again, state))
+
+    def _ask_again(self, state: State[Any, Any]) -> None:
+        """Ask for another save, so that the next commit point raises this save's error."""
+        if ranks.world_size() == 1:  # several ranks have to be asked together
+            state.save(FAILED, by=self.handler)
 
     def close(self, state: State[Any, Any]) -> None:
         """Wait until the last save is on the disk, and release the directory."""
@@ -222,19 +255,6 @@ class Recorder:
                 saves = state.saves
                 saves[:] = [each for each in saves if each != (FAILED, self.handler)]
 
-    def _copied(self, snapshot: Snapshot, manifest: Manifest) -> Mapping[str, Payload]:
-        """The files to write; in the background they are a copy, and the run may change."""
-        with needing_memory("copy the run"):
-            staging = self._staging
-            files = snapshot.streamed() if staging is None else staging.copy(snapshot)
-        manifest.refuse_large(files, self.depot.team.size)
-        return files
-
-    def _ask_again(self, state: State[Any, Any]) -> None:
-        """Ask for another save, so that the next commit point raises this save's error."""
-        if ranks.world_size() == 1:  # several ranks have to be asked together
-            state.save(FAILED, by=self.handler)
-
 
 @dataclass(frozen=True, eq=False)
 class Save:
@@ -243,23 +263,17 @@ class Save:
     draft: Draft
     files: Mapping[str, Payload]
     pieces: Mapping[str, TensorInfo]
-    keep: Keep
+    recorder: Recorder
     broken: Collection[str]
     exports: Collection[Future[None]]
-    again: Callable[[Callable[[], Any]], Any]
-    """Calls a task, with retries after an OSError."""
 
     def __call__(self, failure: BaseException | None) -> None:
-        """Write this rank's part and tell; rank 0 commits what all have written.
-
-        Args:
-            failure: Why there is no thread for it, and so nothing is written.
-        """
-        draft, depot = self.draft, self.draft.depot
+        """Write this rank's part and tell, or why no thread could; rank 0 commits all parts."""
+        draft, depot, again = self.draft, self.draft.depot, self.recorder.writer.several_times
         written: Files | None = None
         if failure is None:
             try:
-                written = self.again(partial(draft.write, self.files, self.pieces))
+                written = again(lambda: draft.write(self.files, self.pieces))
             except BaseException as error:
                 failure = error
         unwanted: list[Path] = []
@@ -267,35 +281,15 @@ class Save:
             manifest = draft.tell(written, failure)
             if manifest is not None:  # else another rank commits
                 wait_for(self.exports)
-                saved = self.again(partial(draft.commit, manifest))
+                saved = again(lambda: draft.commit(manifest))
                 draft.committed(saved)
                 logger.info("saved %s (%s)", saved.path, saved.manifest.reason)
-                unwanted = depot.hide_unclaimed(self.keep, self.broken)
+                unwanted = depot.hide_unclaimed(self.recorder.handler.keep, self.broken)
         except BaseException:
             draft.give_up()
             raise
         finally:
             depot.team.remove(draft.path, unwanted)
-
-
-def _manifest_of(state: State[Any, Any], reason: str, keep: Keep, run: str, start: int) -> Manifest:
-    """The manifest of a save at this moment, without its number and its files."""
-    # Claims name metrics by text, so a manifest holds only metrics whose names are text.
-    metrics = {name: n for name, n in scalars(state.metrics).items() if isinstance(name, str)}
-    return Manifest(
-        iteration=state.iteration,
-        step=state.step,
-        epoch=state.epoch - state.in_epoch,
-        reason=reason,
-        metrics=metrics,
-        written={name: state.metrics.written(name) for name in metrics},
-        keep=repr(keep),
-        world_size=ranks.world_size(),
-        versions=installed_versions(),
-        time=round(time.time(), 3),
-        run=run,
-        start=start,
-    )
 
 
 def _warn_of_missing(state: State[Any, Any], keep: Keep, handler: object) -> None:
@@ -341,26 +335,33 @@ class CheckpointWriter:
         """
         self.wait()
         if not self.background:
-            self.attempt(task, None)
+            self.attempt(lambda: task(None))
             return
+
+        def carry_out(unable: Exception | None) -> None:
+            try:
+                self.attempt(lambda: task(unable))
+            except BaseException:
+                failed()
+                raise
+
         try:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(1, "camshaft-checkpoints")
+            self._pool = self._pool or ThreadPoolExecutor(1, "camshaft-checkpoints")
             with needing_memory("start the thread that writes checkpoints"):
-                self._pending = self._pool.submit(self._carry_out, task, None, failed)
+                self._pending = self._pool.submit(carry_out, None)
         except Exception as error:
             self._pool = None  # the pool would keep the task, for which it could start no thread
             self._pending = Future()
             try:
-                self._carry_out(task, error, failed)
+                carry_out(error)
                 self._pending.set_result(None)
             except Exception as raised:
                 self._pending.set_exception(raised)
 
-    def attempt(self, task: Callable[[*Given], Result], *given: *Given) -> Result | None:
+    def attempt(self, task: Callable[[], Result]) -> Result | None:
         """Run a task and return its result; None after an OSError that `on_failure` only logs."""
         try:
-            return task(*given)
+            return task()
         except OSError as error:
             if self.on_failure == "raise":
                 raise
@@ -388,27 +389,17 @@ class CheckpointWriter:
         try:
             self.wait()
         finally:
-            if self._pool is None:
+            if (pool := self._pool) is None:
                 last()
             else:
-                self._pool.submit(last)
-                self._pool.shutdown()
-                self._pool = None
-
-    def _carry_out(self, task: Task, error: Exception | None, failed: Callable[[], object]) -> None:
-        try:
-            self.attempt(task, error)
-        except BaseException:
-            failed()
-            raise
+                self._pool, done = None, pool.submit(last)
+                pool.shutdown()
+                done.result()  # it raises what `last` has raised
 
     def several_times(self, task: Callable[[], Result]) -> Result:
         """Run a task, with retries after an OSError, and return its result.
 
         After an `UnreadableError`, the next attempt would end in the same way.
-
-        Raises:
-            OSError: The last attempt has failed.
         """
         for attempt in range(self.retries):
             try:

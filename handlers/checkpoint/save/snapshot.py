@@ -6,7 +6,7 @@ import mmap
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -41,6 +41,7 @@ from ..format import (
     needing_memory,
     rank_file,
     reading,
+    stream_of,
 )
 from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded
@@ -62,11 +63,8 @@ OF_RANKS = re.compile(r"rank-\d+")
 class Snapshot:
     """The data that one rank writes: plain values and tensors. It shares the run's memory.
 
-    `state.json` describes the run's objects. Each module has a file of tensors with the object's
-    name, which holds parameters and buffers under their plain names. Tied weights are saved under
-    each of their names, so that the file alone loads into the model. Other objects are in
-    `train.safetensors`. Each rank has files of its own for the run's state and for pieces of
-    sharded tensors.
+    `Checkpoint` says which file holds what. Tied weights are saved under each of their names, so
+    that a module's file alone loads into the model.
     """
 
     trees: Mapping[str, Any]
@@ -99,8 +97,13 @@ class Snapshot:
 
     def streamed(self) -> dict[str, Payload]:
         """The files, written straight from the run's memory: for a run that waits meanwhile."""
-        files = {f"{file}{TENSORS}": stream_of(each, each) for file, each in self.tensors.items()}
-        return files | _others(self)
+        files = {f"{f}{TENSORS}": stream_of(e, e.__getitem__) for f, e in self.tensors.items()}
+        return files | self.plain()
+
+    def plain(self) -> dict[str, Payload]:
+        """The files without the tensors."""
+        trees = {file: Payload.of(text_of(tree).encode()) for file, tree in self.trees.items()}
+        return trees | dict(self.ready)
 
 
 class Part(NamedTuple):
@@ -125,10 +128,6 @@ def take_run(
 
     Rank 0 writes the objects. Of sharded ones each rank writes pieces, by a table that does not
     change from one save to the next as long as the tensors lie as before.
-
-    Raises:
-        OSError: Memory has run out.
-        TypeError: A value cannot be saved.
     """
     own, is_first = rank_file(ranks.rank()), ranks.rank() == 0
     sharded = ranks.world_size() > 1 and (bool(part.shared) or _hold_shards(objects))
@@ -164,12 +163,7 @@ def take_run(
 
 
 def take_part(state: State[Any, Any]) -> Part:
-    """The state of the run on this rank, encoded, with its tensors on the CPU.
-
-    Raises:
-        OSError: Memory has run out.
-        TypeError: A value cannot be saved.
-    """
+    """The state of the run on this rank, encoded, with its tensors on the CPU."""
     encoder = Encoder(once=True, of_rank=True)
     with needing_memory("take the state of the run and what its handlers remember"):
         run = state.state_dict()
@@ -265,14 +259,7 @@ def save_alone(
     reason: str,
     numbers: Mapping[str, float],
 ) -> Saved:
-    """Save this rank's run, and what it has `made`, each in a file; wait for the disk.
-
-    The `numbers` are in the manifest, so they can be read without opening these files.
-
-    Raises:
-        OSError: Nothing was written.
-        TypeError: A value cannot be saved.
-    """
+    """Save this rank's run, what it has `made`, each in a file, and `numbers` in the manifest."""
     part, own = take_part(state), rank_file(0)
     files, objects = {own: part.tensors}, dict[str, Any]()
     for name, each in made.items():
@@ -280,23 +267,27 @@ def save_alone(
         objects[name] = {"file": name, "content": encoder.encode(each)}
         files[name] = encoder.tensors
     trees = {TREE: {"objects": objects}, f"{own}.json": {"run": part.tree, "buffers": {}}}
-    manifest = Manifest(
-        iteration=state.iteration,
-        epoch=state.epoch - state.in_epoch,
-        reason=reason,
-        metrics=dict(numbers),
-        versions=installed_versions(),
-        time=round(time.time(), 3),
-    )
+    manifest = manifest_of(state, reason, dict(numbers))
     return Directory(directory).write(Snapshot(trees, files).streamed(), manifest)
 
 
-def resume_alone(state: State[Any, Any], saved: Saved) -> None:
-    """Resume a run that `save_alone` has saved: for handlers of LOADING.
+def manifest_of(
+    state: State[Any, Any], reason: str, metrics: dict[str, float], **more: Any
+) -> Manifest:
+    """The manifest of a save at this moment, without its number and its files."""
+    return Manifest(
+        iteration=state.iteration,
+        epoch=state.epoch - state.in_epoch,
+        reason=reason,
+        metrics=metrics,
+        versions=installed_versions(),
+        time=round(time.time(), 3),
+        **more,
+    )
 
-    Raises:
-        BrokenCheckpoint: A file cannot be read, or holds no run.
-    """
+
+def resume_alone(state: State[Any, Any], saved: Saved) -> None:
+    """Resume a run that `save_alone` has saved: for handlers of LOADING."""
     with reading(saved.path):
         part, tensors = read_part(saved, 0)
         run, _ = SavedRun.of_part(part, tensors)
@@ -345,23 +336,7 @@ class Staging:
             self._buffers.clear()
             raise
         files = {f"{file}{TENSORS}": Payload.of(b.content) for file, b in self._buffers.items()}
-        return files | _others(snapshot)
-
-
-def stream_of(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Payload:
-    """A file of these tensors, whose whole values are in `values` if they are sharded."""
-    header, places = header_of(tensors)
-
-    def pieces() -> Iterator[memoryview]:
-        yield memoryview(header)
-        for name in places:
-            plain = values[name].resolve_conj().resolve_neg().cpu().contiguous()
-            if plain.nbytes:
-                # view() needs the strides of a new tensor; contiguous() leaves a single number's.
-                flat = plain.as_strided((plain.numel(),), (1,))
-                yield flat.view(torch.uint8).numpy().data
-
-    return Payload(len(header) + sum(tensor.nbytes for tensor in tensors.values()), pieces)
+        return files | snapshot.plain()
 
 
 class FileBuffer:
@@ -394,11 +369,6 @@ class FileBuffer:
             view.copy_(tensors[name], non_blocking=tensors[name].is_cuda)
         for device in {tensor.device for tensor in tensors.values() if tensor.is_cuda}:
             torch.cuda.current_stream(device).synchronize()  # on which the copies are
-
-
-def _others(snapshot: Snapshot) -> dict[str, Payload]:
-    trees = {file: Payload.of(text_of(tree).encode()) for file, tree in snapshot.trees.items()}
-    return trees | dict(snapshot.ready)
 
 
 def _form(tensors: Mapping[str, Tensor]) -> list[object]:

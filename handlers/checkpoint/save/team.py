@@ -81,21 +81,18 @@ class Team:
 
     @property
     def is_first_here(self) -> bool:
-        """True for the one rank that commits to this rank's directory."""
-        return self.rank == 0
+        """True for the one rank that locks this rank's directory, and commits to it."""
+        return self._is_first
+
+    @cached_property
+    def _is_first(self) -> bool:
+        return ranks.rank() == 0
 
     def all(self, task: str) -> AbstractContextManager[None]:
         """What one rank raises inside is raised on all."""
         return ranks.on_all_ranks(task) if self.size > 1 else nullcontext()
 
-    def of_first(self, number: int | None) -> int | None:
-        """Rank 0's number, which is not negative, or its None, on every rank."""
-        if self.size == 1:
-            return number
-        told = int(ranks.agreed(-1 if number is None else number))
-        return None if told < 0 else told
-
-    def meet(self) -> None:
+    def open(self) -> None:
         """Check that all ranks see the directory of rank 0: else it would lack the parts of some.
 
         Raises:
@@ -139,14 +136,30 @@ class Team:
         """Note that the run ended with an error: wait at most `GRACE` seconds for silent ranks."""
         self._given_up = time.monotonic()
 
-    def all_have(self, files: Mapping[str, Payload] | None) -> bool:
-        """True on every rank if each has files to write; notes how large all of them are."""
+    def all_have(self, files: Mapping[str, Payload] | None, digest: int) -> bool:
+        """True on every rank if each has files to write; learns how large all of them are.
+
+        Raises:
+            RuntimeError: A rank has another digest than rank 0: on all ranks.
+        """
+        if self.size == 1:
+            return files is not None
         own = files or {}
-        numbers = [int(files is None), sum(each.size for each in own.values()), len(own)]
-        if self.size > 1:
-            numbers = ranks.decided(numbers, lambda rows: rows.sum(0))
-            self._chunk = least_chunk(*numbers[1:])
-        return not numbers[0]
+        numbers = [int(files is None), sum(each.size for each in own.values()), len(own), digest]
+
+        def decide(rows: Tensor) -> Tensor:
+            total = rows.sum(0)
+            total[3] = (rows[:, 3] != rows[0, 3]).int().argmax()  # the first that differs, or 0
+            return total
+
+        lacking, size, count, odd = ranks.decided(numbers, decide)
+        if odd and not lacking:
+            raise RuntimeError(
+                f"rank {odd} saves other objects, or distributes them otherwise, than rank 0: "
+                "several ranks make one checkpoint only of the same objects on one mesh"
+            )
+        self._chunk = least_chunk(size, count)
+        return not lacking
 
     def report(
         self, temporary: Path, written: Files | None, failure: BaseException | None
@@ -189,8 +202,7 @@ class Team:
         if failures:
             shown = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
             raise OSError(
-                f"could not write the checkpoint {temporary}: {shown}. Nothing of it is "
-                "left, and older ones are as they were"
+                f"could not write the checkpoint {temporary}: {shown}. Older ones are as they were"
             )
         return found.in_order()
 
@@ -237,9 +249,6 @@ def check_same_weights(objects: Mapping[str, Any]) -> None:
 
     Buffers may differ, and are saved for each rank. Ranks that hold the same send two messages of
     16 bytes.
-
-    Raises:
-        ValueError: A parameter that is no shard differs between ranks: on all ranks.
     """
     if ranks.world_size() == 1:
         return

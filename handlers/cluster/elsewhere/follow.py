@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ....engine import ranks
-from ...checkpoint import MANIFEST, Checkpoints, Saved
+from ...checkpoint import Checkpoints, Manifest, Saved
 from ...common import scalars
 from ...files import link_folder, locked, remove_path
 from .results import Results, as_json
@@ -141,12 +141,12 @@ def _next(results: Results, which: Which, seen: set[Path], own: Path) -> Followe
         if which == "asked" and results.reason not in saved.manifest.reason.split(", "):
             continue
         try:
-            before = (saved.path / MANIFEST).stat()
+            before = (saved.path / Manifest.FILE).stat()
             place = results.place(saved)
             if place in seen or place.exists():
                 continue
             is_linked = link_folder(saved.path, linked := own / saved.path.name)
-            if not samestat(before, (saved.path / MANIFEST).stat()):
+            if not samestat(before, (saved.path / Manifest.FILE).stat()):
                 continue  # it was saved again meanwhile, or given metrics: the next look takes it
             seen.add(place)
             return Followed(linked if is_linked else saved.path, saved.manifest, place)

@@ -18,7 +18,7 @@ from os.path import lexists
 from pathlib import Path
 from typing import Any
 
-from ...checkpoint import MANIFEST, Manifest, Saved
+from ...checkpoint import Manifest, Saved
 from ...files import (
     beside,
     budget,
@@ -77,7 +77,7 @@ class Results:
             FileNotFoundError: The checkpoint was dropped.
             ValueError: Its manifest is damaged.
         """
-        with regular(saved.path / MANIFEST) as file:
+        with regular(saved.path / Manifest.FILE) as file:
             manifest = Manifest.of_json(file.read(budget.LARGEST_MANIFEST))
         others = OTHERS[PIECES in manifest.files]
         tensors = {

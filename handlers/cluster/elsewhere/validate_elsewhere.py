@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ....engine.state import Left, can_leave
@@ -69,6 +69,8 @@ class ValidateElsewhere:
     ValueError: ValidateElsewhere(lag=0): needs a number of iterations, from 1
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     name: str = "val"
     _: KW_ONLY
     lag: int
@@ -249,7 +251,7 @@ class ValidateElsewhere:
                 own = {f"{self.name}/{each}": n for each, n in metrics.items()}
                 written = {name: state.metrics.written(name) for name in own}
                 for saved in self._saved(state, iteration):
-                    home.note_metrics(saved, own, written)
+                    home.add_metrics(saved, own, written)
 
     def _saved(self, state: State[Any, Any], iteration: int) -> list[Saved]:
         """The checkpoint of an iteration, as it was written last; none if it is gone."""
@@ -268,7 +270,7 @@ class ValidateElsewhere:
         The list is a new one each time: a thread may be writing the one before.
         """
         state.recall(self, Awaited).pending = pending
-        others = (e for e in state.engine.handlers.values() if isinstance(e, ValidateElsewhere))
+        others = state.engine.find(ValidateElsewhere)
         held = frozenset(n for each in others for n in each._pending(state))
         self._checkpoint(state).recorder(state).depot.held = held
 
@@ -276,7 +278,7 @@ class ValidateElsewhere:
         return Results(self._checkpoint(state).recorder(state).depot.directory, self.name)
 
     def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
-        found = [e for e in state.engine.handlers.values() if isinstance(e, Checkpoint)]
+        found = state.engine.find(Checkpoint)
         if len(found) != 1 or isinstance(found[0], LocalCheckpoint):
             there = ", ".join(type(each).__name__ for each in found) or "none"
             raise ValueError(

@@ -11,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Collection, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ....engine import ranks
-from ...checkpoint.directory import Checkpoints, Directory, Saved, chosen
+from ...checkpoint.directory import Checkpoints, Directory, Saved
 from ...checkpoint.format import BrokenCheckpoint, Keep, Manifest
 from ...files import beside, named_again, remove_path, synchronise
 from .hosts import Hosts
@@ -234,7 +233,7 @@ class Search:
                     kept.append(saved.path)
             self._set_aside("checkpoints", kept)
             if whole and self._hosts.is_first_here:
-                self._own.note_latest(whole)
+                self._own.write_latest(whole)
 
     def _set_aside(self, what: str, but: Collection[Path]) -> None:
         if self._hosts.is_first_here and (place := self._own.set_aside(but)):
@@ -284,10 +283,8 @@ def bring_newest(
             shared directory is empty.
     """
     search = Search(own, hosts)
-    if search.found:
-        there = chosen(partial(_newest_good, shared.path))
-    else:
-        there = next(reversed(Checkpoints(shared.path)), None)
+    # If all checkpoints there are broken, a local one may be whole.
+    there = shared.newest_good() if search.found else next(reversed(Checkpoints(shared.path)), None)
     newest = CheckpointId.of(there.manifest) if there else None
     run = search.run(newest, is_wanted=is_wanted)
     tried = search.of_runs(run, is_wanted=is_wanted)
@@ -375,10 +372,3 @@ def refuse_other_run(directory: Path, hosts: Hosts) -> None:
             "resume=True to go on with it, start_over=True to move them aside, or choose another "
             "directory for a new run"
         )
-
-
-def _newest_good(shared: Path, verify: Callable[[Saved], None]) -> Saved | None:
-    """The newest good checkpoint of the shared directory."""
-    with suppress(ValueError):  # all are broken: a local one may be whole
-        return Checkpoints(shared, verify).latest()
-    return None

@@ -61,7 +61,7 @@ class Hosts(Team):
         """The number of this host."""
         return self.firsts.index(self._first_here)
 
-    def meet(self) -> None:
+    def open(self) -> None:
         """Find out which ranks see the same directory: these are a host.
 
         Raises:

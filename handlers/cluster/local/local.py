@@ -104,9 +104,8 @@ class Local(SavingHandler):
 
     def _checkpoint(self, state: State[Any, Any]) -> Checkpoint:
         """The handler whose saves these are: the one that resumes, or else the first."""
-        handlers = [*state.engine.handlers.values()]
-        after = handlers[handlers.index(self) :]
-        found = [each for each in after if isinstance(each, Checkpoint)]
+        both = state.engine.find(SavingHandler)
+        found = [each for each in both[both.index(self) :] if isinstance(each, Checkpoint)]
         found = [each for each in found if each.resume] or found
         if not found or isinstance(found[0], LocalCheckpoint):
             raise ValueError(
@@ -227,8 +226,8 @@ class LocalDepot(Depot):
     def open(self) -> None:
         """Find the hosts; the first rank of each locks its directory."""
         if not self._is_open:
-            self.hosts.meet()
-            self._lock_it(self.hosts.is_first_here)
+            self.hosts.open()
+            self._lock()
 
     def claims(self, keep: Keep) -> Keep:
         """At least two: while one appears on the hosts one by one, all have the one before."""
@@ -289,7 +288,7 @@ class LocalDepot(Depot):
         if self.hosts.is_first_here and self.store is not None and self.newest is not None:
             self.store.upload(self.newest)
 
-    def draft(self, manifest: Manifest) -> Draft:
+    def new_draft(self, manifest: Manifest) -> Draft:
         """A hidden folder on each host, of one name."""
         return LocalDraft(self, manifest, self.team.temporary(manifest.iteration))
 
@@ -316,17 +315,14 @@ class LocalDraft(Draft):
             manifest = replace(manifest, number=depot.number)
         return manifest
 
-    def commit(self, manifest: Manifest) -> Saved:
+    def commit(self, manifest: Manifest, *, is_whole: bool = True) -> Saved:
         """Give this host's part its name."""
-        depot = _local(self.depot)
-        is_whole = len(depot.hosts.firsts) == 1
-        depot.newest = depot.home.commit(self.path, manifest, depot.newest, is_whole=is_whole)
-        return depot.newest
+        return super().commit(manifest, is_whole=len(_local(self.depot).hosts.firsts) == 1)
 
     def committed(self, saved: Saved) -> None:
         """Let the other hosts commit theirs, and copy it to the store."""
         depot = _local(self.depot)
-        depot.home.note_latest(saved.path)
+        depot.home.write_latest(saved.path)
         if depot.hosts.rank == 0:
             depot.hosts.tell(self.path, saved.manifest, is_copied=self.is_copied)
         if self.is_copied and depot.store is not None:

@@ -13,7 +13,6 @@ import logging
 import os
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -162,8 +161,7 @@ class CopyLoop:
             self._go.set()
             if line.strip() == "finish":
                 self._finish.set()
-                with suppress(RuntimeError):  # the other thread has just noted a copy
-                    tell(behind=self._uploader.behind())
+                tell(behind=self._uploader.behind())
         os._exit(1)
 
     def _fetch(self, order: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 
-from ...checkpoint import MANIFEST, Manifest
+from ...checkpoint import Manifest
 from ...files import NotRegularError, budget
 from .store import Store
 
@@ -91,12 +91,12 @@ class StoreListing(dict[str, Manifest]):
 
     def _meet(self, name: str, files: dict[str, set[str]], known: Manifest | None) -> None:
         """Read the manifest of a checkpoint, and note where its files are."""
-        with_manifest = [prefix for prefix in files if MANIFEST in files[prefix]]
+        with_manifest = [prefix for prefix in files if Manifest.FILE in files[prefix]]
         for prefix in with_manifest:
             try:
-                manifest = known or self._manifest(f"{prefix}{name}/{MANIFEST}")
+                manifest = known or self._manifest(f"{prefix}{name}/{Manifest.FILE}")
             except (ValueError, NotRegularError) as error:
-                self.broken[name] = f"{MANIFEST} cannot be used: {error}"
+                self.broken[name] = f"{Manifest.FILE} cannot be used: {error}"
                 continue
             if manifest is not None:  # else it was removed since it was listed
                 self._note(name, manifest, files, prefix)
@@ -107,10 +107,10 @@ class StoreListing(dict[str, Manifest]):
         if DRAFT in found:
             self.unfinished.append(name)
         elif any(file == TREE or file.endswith(TENSORS) for file in found):
-            self.broken[name] = f"{MANIFEST} is missing"
+            self.broken[name] = f"{Manifest.FILE} is missing"
 
     def _note(self, name: str, manifest: Manifest, files: dict[str, set[str]], at: str) -> None:
-        self.manifests[name], objects = manifest, {MANIFEST: f"{at}{name}/{MANIFEST}"}
+        self.manifests[name], objects = manifest, {Manifest.FILE: f"{at}{name}/{Manifest.FILE}"}
         self.broken.pop(name, None)
         for file, sums in manifest.files.items():
             for prefix in files:
@@ -120,7 +120,7 @@ class StoreListing(dict[str, Manifest]):
         if manifest.files.keys() <= objects.keys():
             self[name] = manifest
         for prefix, there in files.items():
-            if MANIFEST in there and (prefix or name in self):
+            if Manifest.FILE in there and (prefix or name in self):
                 self.parts[f"{prefix}{name}"] = manifest
 
     def _find_unfinished(self) -> None:
@@ -146,7 +146,7 @@ class StoreListing(dict[str, Manifest]):
 
     def drop(self, folder: str, manifest: Manifest) -> None:
         """Remove a checkpoint; from the first moment it is unfinished, so no reader takes it."""
-        name = f"{folder}/{MANIFEST}"
+        name = f"{folder}/{Manifest.FILE}"
         self.store.put_small(f"{folder}/{DRAFT}", manifest.to_json().encode())
         self.store.remove(name)
         self.parts.pop(folder, None)
@@ -155,7 +155,7 @@ class StoreListing(dict[str, Manifest]):
             self.store.remove(f"{folder}/{file}")
         self.store.remove(name)  # a write by a killed process may arrive late
         self.store.remove(f"{folder}/{DRAFT}")
-        self.store.remove_folder(folder, (DRAFT, MANIFEST))
+        self.store.remove_folder(folder, (DRAFT, Manifest.FILE))
 
     def drop_halves(self, is_own: Callable[[str], bool]) -> None:
         """Remove what a killed process had not finished copying or removing, in own folders.

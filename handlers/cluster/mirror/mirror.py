@@ -7,7 +7,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ....engine import Engine, Events, Stage, State, ranks
 from ...checkpoint import Checkpoint
@@ -63,6 +63,8 @@ class Mirror:
     ValueError: Mirror(wait=-1): needs seconds that are not negative
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write them."""
     url: str
     _: KW_ONLY
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -152,15 +154,14 @@ class Mirror:
             self._note(state, "mirror", said=process.warnings.get())
 
     def _note(self, state: State[Any, Any], event: str, **more: str) -> None:
-        for each in state.engine.handlers.values():
-            if isinstance(each, Journal):
-                each.note(state, event, to=shown(self.url), **more)
+        for each in state.engine.find(Journal):
+            each.note(state, event, to=shown(self.url), **more)
 
     def _process(self, state: State[Any, Any]) -> StoreProcess:
         return state.recall(self, StoreProcess, saved=False)
 
     def _checkpoint(self, engine: Engine[Any, Any]) -> Checkpoint:
-        found = [each for each in engine.handlers.values() if isinstance(each, Checkpoint)]
+        found = engine.find(Checkpoint)
         if len(found) != 1:
             raise ValueError(
                 f"{self!r}: needs one Checkpoint in its engine, whose directory it copies; there "

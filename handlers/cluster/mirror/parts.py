@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checkpoint import MANIFEST, Saved
+from ...checkpoint import Manifest, Saved
 from ...files import beside, named_again, remove_path
 from .listing import store_name_of
 
@@ -78,7 +78,7 @@ class Outbox:
         try:
             if not place.exists():
                 draft.mkdir(parents=True)
-                for name in (*self._host.own(saved.manifest.files), MANIFEST):
+                for name in (*self._host.own(saved.manifest.files), Manifest.FILE):
                     named_again(saved.path / name, draft / name)
                 draft.rename(place)
         except OSError as error:

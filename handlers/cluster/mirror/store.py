@@ -13,7 +13,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, BinaryIO
 
-from ...checkpoint import MANIFEST, Checksums
+from ...checkpoint import Checksums, Manifest
 from ...files import printable, refuse_odd
 
 CHUNK = Checksums(0, []).chunk
@@ -138,7 +138,7 @@ class Store:
         meant = Checksums(size, crc32 or [])
         if crc32 is not None and meant != Checksums(size, found).folded(meant.chunk):
             last = posixpath.basename(name)
-            raise DamagedError(f"{last} is damaged: its checksum is not the one in {MANIFEST}")
+            raise DamagedError(f"{last} is damaged: its checksum is not the one in {Manifest.FILE}")
         self._files.invalidate_cache()
         if (stored := int(self._files.info(self._file(name))["size"])) != size:
             raise OSError(f"of {size} bytes of {name}, the store holds {stored}")

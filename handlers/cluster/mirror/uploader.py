@@ -11,7 +11,6 @@ from pathlib import Path
 from uuid import uuid4
 
 from ...checkpoint import (
-    MANIFEST,
     Checkpoints,
     Checksums,
     Directory,
@@ -154,11 +153,12 @@ class Uploader:
 
     def _parts(self) -> list[tuple[str, Manifest]]:
         """The folders in the store and their manifests, in the order of writing."""
-        parts = {} if self._listing is None else self._listing.parts
+        parts = {} if self._listing is None else self._listing.parts.copy()
         return sorted(parts.items(), key=lambda item: item[1].number)
 
     def _missing(self) -> list[Saved]:
-        known = {} if self._listing is None else self._listing.parts
+        # A copy: for a report, another thread asks, while this one notes what it has copied.
+        known = {} if self._listing is None else self._listing.parts.copy()
         missing = list[Saved]()
         for each in Checkpoints(self._outbox or self.directory):
             name = store_name_of(each.manifest, known)
@@ -190,9 +190,9 @@ class Uploader:
             listing.drop(place, saved.manifest)
             return
         try:
-            self.store.put_small(f"{place}/{MANIFEST}", manifest)
+            self.store.put_small(f"{place}/{Manifest.FILE}", manifest)
         except OSError:
-            self.store.remove(f"{place}/{MANIFEST}")  # it may be another one than was given
+            self.store.remove(f"{place}/{Manifest.FILE}")  # it may be another one than was given
             raise
         listing.add(place, saved.manifest)
         self._verified.clear()

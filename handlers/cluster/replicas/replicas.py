@@ -13,7 +13,7 @@ from ....engine.modules import generators_in, in_training, is_spread
 from ....engine.state import capture_generators, restore_generators
 from ....engine.update import Update
 from ...checkpoint import Checkpoint
-from ...checkpoint.load import note_settings
+from ...checkpoint.load import remember_settings
 from ..local import Local, LocalCheckpoint
 from ..transfer import Lost
 from .crew import lighthouses
@@ -25,8 +25,6 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 PATIENCE = 0.05
 """Seconds until a new replica asks again for the run."""
-WRITERS = ("Journal", "Export", "Mirror", "RayReport", "Profile", "RankLogs")
-"""Handlers that write files and have not learned that another replica does."""
 
 
 @dataclass(eq=False)
@@ -140,7 +138,7 @@ class Replicas:
                 f"{engine.name_of(disks[0])} makes copies that replicas do not need: a replica "
                 "that joins gets the run from another one. Leave it out"
             )
-        if other := [each for each in handlers if type(each).__name__ in WRITERS]:
+        if other := [each for each in handlers if getattr(each, "writes_files", False)]:
             raise ValueError(
                 f"{engine.name_of(other[0])} would write on each replica: beside Replicas, only "
                 "Checkpoint and loggers leave this to one of them"
@@ -155,7 +153,7 @@ class Replicas:
         """Get the run from other replicas, or begin it."""
         place = state.recall(self, Connections, saved=False)
         replica = place.replica = Replica(self.lighthouse, self.shards, self.address, self.timeout)
-        note_settings(state)
+        remember_settings(state)
         while True:
             try:
                 files = replica.begin()
@@ -281,7 +279,7 @@ class Replicas:
         return replica
 
     def _updates(self, state: State[Any, Any]) -> list[Update]:
-        found = [each for each in state.engine.handlers.values() if isinstance(each, Update)]
+        found = state.engine.find(Update)
         if len(found) != 1:
             raise ValueError(
                 f"Replicas needs one Update among the handlers, and found {len(found)}: "

@@ -101,6 +101,17 @@ def saved_in(path: Path) -> Saved:
     return newest
 
 
+def files_on_disk(found: Iterable[Saved]) -> dict[object, int]:
+    """The files of some checkpoints, with their sizes; a file that several share is listed once."""
+    files = dict[object, int]()
+    for saved in found:
+        for name, sums in saved.manifest.files.items():
+            with suppress(OSError):
+                status = (saved.path / name).lstat()
+                files[(status.st_dev, status.st_ino)] = sums.size
+    return files
+
+
 def look(path: Path, *, thoroughly: bool) -> Findings:
     """The checkpoint at a path, or all in a directory in the order of writing, broken ones first.
 

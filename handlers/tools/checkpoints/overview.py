@@ -10,9 +10,9 @@ from shutil import get_terminal_size
 from typing import Any, Literal
 
 from ...checkpoint import StoredTensor, reading
-from ...checkpoint.directory import Directory, contents_of, files_on_disk, is_checkpoint
+from ...checkpoint.directory import Directory, contents_of, is_checkpoint
 from ...common import Cell, aligned, readable_metrics, readable_size, show, show_json
-from .look import Claims, Finding, Findings, look, saved_in
+from .look import Claims, Finding, Findings, files_on_disk, look, saved_in
 
 WIDEST = 300
 """The most characters before the last column; a longer line shifts only its own last cell."""

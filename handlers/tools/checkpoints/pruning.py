@@ -10,14 +10,13 @@ from pathlib import Path
 from ...checkpoint import BrokenCheckpoint, Keep, Saved
 from ...checkpoint.directory import (
     Directory,
-    files_on_disk,
     is_checkpoint,
     module_files,
     strip_to_weights,
 )
 from ...common import aligned, readable_size, show, show_json
 from ...files import locked
-from .look import look
+from .look import files_on_disk, look
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -37,7 +36,10 @@ def prune(path: Path, keep: Keep, dry_run: bool, strip: bool = False, as_json: b
         found = look(path, thoroughly=False)
         broken = {each.path.name: each.problem for each in found if each.problem is not None}
         good = [each.saved for each in found if each.saved and each.problem is None]
-        keep.refuse_unknown(path, [each.manifest for each in good])
+        manifests = [each.manifest for each in good]
+        for claim in keep.bests:  # a misspelt metric would keep none
+            if good and not any(claim.metric in each.metrics for each in manifests):
+                raise claim.unknown(path, manifests)
         claimed = _claimed_and_whole(good, keep, broken)
         if not claimed:
             raise ValueError(f"no checkpoint in {path} is good, so none is dropped")

@@ -291,7 +291,7 @@ def _aside(state: State[Any, Any], first: Any, moments: Moments) -> State[Any, A
 
 def _updates(engine: Engine[Any, Any]) -> list[Update]:
     """The updates of an engine, and those that its process function can reach."""
-    own = [each for each in engine.handlers.values() if isinstance(each, Update)]
+    own = engine.find(Update)
     own += reached([engine.process], lambda kind: issubclass(kind, Update)).values()
     return [*{id(each): each for each in own}.values()]
 

@@ -102,7 +102,7 @@ def _search(fits: Callable[[int], bool], first: int, last: int | None) -> int:
 
 def _fits(trial: Engine[Any, Any], make: Make, size: int, go_back: Undo) -> bool:
     """True if steps with a batch of this size do not run out of memory."""
-    updates = [each for each in trial.handlers.values() if isinstance(each, Update)]
+    updates = trial.find(Update)
     window = max((update.accumulate for update in updates), default=1)
     windows = STEPS + SKIPPED * any(update.scaler is not None for update in updates)
     try:

@@ -107,7 +107,7 @@ def _objects(engine: Engine[Any, Any], others: Iterable[Any], *, has_steps: bool
     The `state_dict` of a scaler lacks a step that was broken off, and that of an optimizer lacks
     attributes, so these two are copied as they are.
     """
-    updates = [each for each in engine.handlers.values() if isinstance(each, Update)]
+    updates = engine.find(Update)
     stepped = (one for each in updates for one in optimizers_in(each.optimizer))
     found = [*engine.objects.values(), *stepped, *others]
     objects = list({id(each): each for each in found}.values())

@@ -36,9 +36,7 @@ def test_a_very_large_checkpoint_of_ranks_is_resumed_and_its_damage_passed_over_
     # Rank 0 alone measures too much for a manifest: nothing of that save is there.
     said, _, _ = run(2, "much", 4, "much")
     assert "no checkpoint can be saved: its manifest.json would take" in said
-    assert said.endswith(
-        "another rank could not copy its part of a checkpoint; its own error says why"
-    )
+    assert said.endswith("another rank could not take part in a checkpoint; its own error says why")
     assert sorted(each.name for each in (tmp_path / "much").glob("*iteration*")) == [
         "iteration-0000000001",
         "iteration-0000000002",

@@ -146,6 +146,7 @@ def test_a_disk_that_recovers_costs_nothing(tmp_path, monkeypatch, caplog, backg
     counting(handler).run(range(3), max_epochs=1)
     assert [weight(each) for each in checkpoints(tmp_path)] == [1, 2, 3]
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
+    assert not any("is left" in each for each in caplog.messages)  # other ranks' files may be there
     said = [re.sub(".*; trying", "trying", each) for each in caplog.messages]
     assert said == ["trying again in 0.001 s (1 of 3)", "trying again in 0.002 s (2 of 3)"]
 
@@ -179,6 +180,15 @@ def test_what_is_no_failure_of_the_disk_is_raised_and_not_tried_again(on_failure
     with pytest.raises(ZeroDivisionError):
         beside.wait()
     assert (task.calls, failed) == (1, [1])
+    beside.close(lambda: None)
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_an_error_in_releasing_the_directory_is_raised(background):
+    beside = CheckpointWriter(background, 3, "raise")
+    beside.start(lambda unable: None, lambda: None)
+    with pytest.raises(OSError, match="disk full"):
+        beside.close(Failing(1))
     beside.close(lambda: None)
 
 

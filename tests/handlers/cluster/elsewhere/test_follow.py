@@ -94,7 +94,7 @@ def test_one_that_gets_metrics_meanwhile_is_given_at_the_next_look(tmp_path, sav
     def note(self, saved):
         monkeypatch.setattr(Results, "place", place)
         found = place(self, saved)
-        directory.note_metrics(saved, {"val/loss": 1.0}, {"val/loss": 7})
+        directory.add_metrics(saved, {"val/loss": 1.0}, {"val/loss": 7})
         return found
 
     monkeypatch.setattr(Results, "place", note)
@@ -155,7 +155,7 @@ def test_metrics_that_come_later_leave_a_whole_checkpoint(tmp_path, save, caplog
     (before,) = checkpoints(tmp_path / "run")
     assert math.isnan(before.manifest.score("val/loss"))  # it is of other weights
     assert before.manifest.score("loss") == 1
-    directory.note_metrics(before, {"val/loss": 3.0, "val/of_iteration": 7.0}, {"val/loss": 9})
+    directory.add_metrics(before, {"val/loss": 3.0, "val/of_iteration": 7.0}, {"val/loss": 9})
     (after,) = checkpoints(tmp_path / "run")
     assert after.problem() is None
     assert after.foreign == []
@@ -163,7 +163,7 @@ def test_metrics_that_come_later_leave_a_whole_checkpoint(tmp_path, save, caplog
     assert after.manifest.files == before.manifest.files
     (path / "manifest.json").write_text("{")
     with pytest.raises(BrokenCheckpoint):
-        directory.note_metrics(after, {"val/loss": 4.0}, {})
+        directory.add_metrics(after, {"val/loss": 4.0}, {})
     assert [each.name for each in (tmp_path / "run").iterdir() if each.name[0] == "."] == []
 
 

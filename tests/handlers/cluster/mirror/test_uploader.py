@@ -2,6 +2,9 @@
 
 import os
 import shutil
+import sys
+from itertools import count
+from threading import Event, Thread
 
 import pytest
 
@@ -58,7 +61,7 @@ def test_metrics_that_are_noted_later_are_copied_and_no_file_again(store, run):
     keep, done = latest(1) | best(1, "val/loss"), []
     save(run, 1, keep)
     copy_all(store, run)
-    Directory(run).note_metrics(checkpoints(run)[0], {"val/loss": 0.5}, {"val/loss": 1})
+    Directory(run).add_metrics(checkpoints(run)[0], {"val/loss": 0.5}, {"val/loss": 1})
     Faulty.before = lambda operation, path: done.append((operation, path.split("/")[-1]))
     copy_all(store, run)
     written = {name for operation, name in done if operation == "write"}
@@ -68,6 +71,34 @@ def test_metrics_that_are_noted_later_are_copied_and_no_file_again(store, run):
         copy_all(store, run)
     assert iterations(store) == [1, 3]
     assert StoreListing(store).in_order()[0][1].metrics == {"val/loss": 0.5}
+
+
+def test_a_report_may_be_asked_for_while_another_thread_notes_copies(store, run, request):
+    manifest = save(run, 1).manifest
+    uploader = copy_all(store, run)
+    save(run, 2)
+    request.addfinalizer(lambda: sys.setswitchinterval(0.005))
+    sys.setswitchinterval(1e-6)
+
+    done, parts = Event(), uploader._listing.parts
+
+    def note():
+        for number in count():
+            act = (
+                parts.pop if number // 9_999 % 2 else parts.__setitem__
+            )  # more and more, then fewer
+            act(f"other-{number % 9_999}", manifest)
+            if done.is_set():
+                break
+
+    other = Thread(target=note)
+    other.start()
+    try:
+        said = {uploader.behind().partition(", ")[2] for _ in range(100)}
+    finally:
+        done.set()
+        other.join()
+    assert said == {"that of the directory of iteration 2 (1 to copy)"}
 
 
 def test_a_run_that_saves_more_often_than_it_is_copied_leaves_no_heap_of_copies(store, run):

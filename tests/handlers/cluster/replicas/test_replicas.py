@@ -7,7 +7,17 @@ import torch
 from torch import nn
 
 from camshaft import Engine, Update, supervised
-from camshaft.handlers import Checkpoint, Journal, Local, Replicas
+from camshaft.handlers import (
+    Checkpoint,
+    Export,
+    HangWatchdog,
+    Journal,
+    Local,
+    MemorySnapshot,
+    Profile,
+    RankLogs,
+    Replicas,
+)
 from camshaft.handlers.cluster.replicas.sums import dealt, halves, sum_over
 
 pytest.importorskip("torchft")
@@ -56,13 +66,20 @@ def test_what_replicas_cannot_share_is_refused_before_the_run(tmp_path):
     local = Local(tmp_path / "c")
     with pytest.raises(ValueError, match="copies that replicas do not need"):
         engine_of(nn.Linear(2, 1)).add(replicas, local).run(BATCHES, max_epochs=1)
-    engine = engine_of(nn.Linear(2, 1)).add(replicas, Journal(tmp_path / "b"))
-    with pytest.raises(ValueError, match="would write on each replica"):
-        engine.run(BATCHES, max_epochs=1)
     model = nn.Linear(2, 1)
     model.noise = torch.Generator()
     with pytest.raises(ValueError, match="random numbers of its own"):
         engine_of(model).add(replicas).run(BATCHES, max_epochs=1)
+
+
+@pytest.mark.parametrize(
+    "writer",
+    [Journal, Export, Profile, RankLogs, MemorySnapshot, lambda path: HangWatchdog(path=path)],
+)
+def test_a_handler_whose_files_each_replica_would_write_is_refused(tmp_path, writer):
+    engine = engine_of(nn.Linear(2, 1)).add(Replicas(NOWHERE), writer(tmp_path / "files"))
+    with pytest.raises(ValueError, match="would write on each replica"):
+        engine.run(BATCHES, max_epochs=1)
 
 
 ON_TWO_RANKS = """
