@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 36_910, 53_740, 31_430, 80_920
+CORE, LINES, CODE, TESTS = 36_650, 54_050, 31_740, 82_110
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

@@ -77,7 +77,7 @@ class LogsRows(ABC):
         delivery = (Background if self.background else Direct)(name, self.writer, place)
         delivery.open()
         log = state.recall(self, OpenLog, saved=False)
-        loggers = state.engine.find(LogsRows)
+        loggers = state.engine.find(LogsRows)  # type: ignore[type-abstract]
         log.delivery, log.is_first = delivery, loggers[0] is self
         log.shown = tuple({kind for each in loggers for kind in each.shown})
 
