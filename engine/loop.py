@@ -135,7 +135,7 @@ class Loop(Generic[Batch, Output]):
             self._find_generators()
             feed.restore()  # after STARTED, whose handlers may draw random numbers
             if state.control.in_epoch:
-                if state.step == state.max_steps:  # the feed knows of max_iterations alone
+                if state.limit_reached == "max_steps":  # the feed knows of max_iterations alone
                     state.stop("max_steps", resumable=True)
                 # The epoch of a run that has ended gets no batch, and may need its completion.
                 state.control.has_requests |= state.stop_reason is not None
@@ -268,8 +268,8 @@ class Loop(Generic[Batch, Output]):
                 completed.fire(state, iteration)
             if control.has_requests and self._commit():
                 return False
-            if iteration == state.max_iterations:  # read here, since it may change in mid-epoch
-                return True
+            if (most := state.max_iterations) is not None and iteration >= most:
+                return True  # read each time, since a handler may change it
         return True
 
     def _commit(self) -> bool:

@@ -40,6 +40,7 @@ from ..state import (
 )
 from .checked import trains
 from .reached import (
+    FILLABLE,
     PLAIN,
     functions_of,
     is_by_user,
@@ -86,10 +87,13 @@ class Changes:
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._unsaved: dict[str, tuple[Any, Any]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
+        self._names: dict[int, set[str]] = {}
+        """By identity: all names of a list, set or dict."""
         self._known = _known(state)
         roots = [*self._roots()]
         for found in search(
-            roots, _is_kind_of_leaf, lambda e: id(e) in self._whole or self._is_unsaved(e)
+            *(roots, _is_kind_of_leaf, lambda e: id(e) in self._whole or self._is_unsaved(e)),
+            names=self._names,
         ):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
@@ -348,10 +352,9 @@ class Changes:
         saved = addresses_in(engine.objects.values()) if tensors else set()
         names |= {name for name, address in tensors.items() if address in saved}
         for name, (value, _) in found.items():
-            if isinstance(value, list | set | dict) and name not in self._records:
-                owner, _, key = name.partition(" ")[0].rpartition(".")
-                filled = is_only_filled(key, self._functions, is_attribute=bool(owner))
-                self._records[name] = filled
+            if isinstance(value, FILLABLE) and name not in self._records:
+                known_as = {name} | self._names.get(id(value), set())
+                self._records[name] = is_only_filled(known_as, self._functions)
             if value is GONE or self._records.get(name):
                 names.add(name)
         return found.keys() & names

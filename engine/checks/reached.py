@@ -32,6 +32,7 @@ MOST = 5_000
 FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} - {"__main__"}
 """Packages whose objects and functions are not searched."""
 PLAIN = (str, int, float, bool, type(None))
+FILLABLE = (list, set, dict)
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
 EMPTY = types.CellType()
@@ -65,12 +66,14 @@ def search(
     roots: Iterable[tuple[str, Any]],
     are_leaves: Callable[[type], bool] = lambda _: False,
     is_leaf: Callable[[Any], bool] | None = None,
+    names: dict[int, set[str]] | None = None,
 ) -> list[Reach]:
     """The values that can be reached from these roots, each object once.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
     go into objects of some types, other leaves, the objects of other libraries, or large
-    containers. Of a root without a name, all attributes are searched.
+    containers. Of a root without a name, all attributes are searched. Into `names` go, by identity,
+    all names of lists, sets and dicts.
     """
     found, left = list[Reach](), deque(starmap(Reach, roots))
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
@@ -79,6 +82,8 @@ def search(
     while left and len(seen) < MOST:
         each = left.popleft()
         name, thing, *_ = each
+        if names is not None and isinstance(thing, FILLABLE):
+            names.setdefault(id(thing), set()).add(name)
         if isinstance(thing, PLAIN):
             found.append(each)
         elif id(thing) not in seen and not isinstance(thing, ModuleType):
@@ -255,19 +260,25 @@ def _called_by(functions: Iterable[object]) -> set[CodeType]:
         called |= more
 
 
-def is_only_filled(name: str, functions: Iterable[object], *, is_attribute: bool = False) -> bool:
-    """True if functions, and those that they reach, use this name only to fill what has it.
+def is_only_filled(names: Iterable[str], functions: Iterable[object]) -> bool:
+    """True if functions, and those that they reach, use a thing of these names only to fill it.
 
     >>> losses, rows, rates = [], {}, [0.1]
     >>> def step(state, batch):
     ...     losses.append(batch * rates[-1])
     ...     rows.setdefault(state.epoch, []).append(batch)
-    >>> [is_only_filled(each, [step]) for each in ("losses", "rows", "rates")]
-    [True, True, False]
+    >>> [is_only_filled([each], [step]) for each in ("losses", "rows", "rates", "self.losses")]
+    [True, True, False, False]
     """
-    texts = [_as_words(code, name, is_attribute=is_attribute) for code in _called_by(functions)]
-    uses = sum(each.count("USED ") for each in texts)
-    return 0 < uses == sum(len(FILLED.findall(each)) for each in texts)
+    uses, filled, codes = 0, 0, _called_by(functions)
+    for name in names:
+        owner, _, key = name.partition(" ")[0].rpartition(".")
+        if key.endswith("]"):  # whatever reads its container may read it
+            return False
+        texts = [_as_words(code, key, is_attribute=bool(owner)) for code in codes]
+        uses += sum(each.count("USED ") for each in texts)
+        filled += sum(len(FILLED.findall(each)) for each in texts)
+    return 0 < uses == filled
 
 
 def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:

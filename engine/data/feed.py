@@ -167,7 +167,8 @@ class Feed(Generic[Batch]):
         """
         state, reading = self.state, self._pass
         assert reading is not None
-        is_at_limit = state.iteration == state.max_iterations
+        most = state.max_iterations
+        is_at_limit = most is not None and state.iteration >= most
         if all_read and state.iteration <= reading.position.began:
             self._refuse_empty(reading.position)
         if all_read and not is_at_limit:

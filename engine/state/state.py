@@ -147,9 +147,9 @@ class State(Generic[Batch, Output]):
     @property
     def is_last_batch(self) -> bool:
         """True if no batch is known to follow in this epoch or in this run."""
-        return (
-            self.iteration - self.control.epoch_began == self.epoch_length
-            or self.iteration == self.max_iterations
+        most = self.max_iterations
+        return self.iteration - self.control.epoch_began == self.epoch_length or (
+            most is not None and self.iteration >= most
         )
 
     @property
@@ -262,7 +262,7 @@ class State(Generic[Batch, Output]):
         if event is STEP_COMPLETED:
             self.step = count = self.step + 1
             self.metrics.clock = (count, self.epoch)
-            if count == self.max_steps:
+            if (most := self.max_steps) is not None and count >= most:
                 self.stop("max_steps", resumable=True)
         elif event in ENGINE_FIRES:
             raise ValueError(f"{event!r} is fired by the engine; derive an event from EventEnum")

@@ -36,6 +36,20 @@ def test_the_first_limit_ends_the_run(limits, iterations, epochs, reason):
     assert (state.iteration, state.epoch, state.stop_reason) == (iterations, epochs, reason)
 
 
+@pytest.mark.parametrize("limit", ["max_iterations", "max_steps"])
+def test_a_limit_that_a_handler_sets_below_what_is_reached_ends_the_run(limit, caplog):
+    engine = Engine(lambda state, batch: state.fire(Events.STEP_COMPLETED))
+
+    @engine.on(Events.ITERATION_COMPLETED(at=3))
+    def lower(state):
+        setattr(state, limit, 2)
+
+    state = engine.run(range(8), **{limit: 100})
+    ended = {"max_iterations": 3, "max_steps": 4}[limit]  # the limit of steps counts at a step
+    assert (state.iteration, state.stop_reason) == (ended, limit)
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(("now", "ends"), [(3, 3), (6, 6), (None, 8)])
 def test_a_limit_of_iterations_that_changes_inside_an_epoch_counts_at_once(now, ends):
     engine, batches = recording()

@@ -101,7 +101,7 @@ def _config(path: Path) -> dict[str, str] | None:
 
 def _ledger(path: Path) -> dict[str, str]:
     """What `camshaft set` has changed in a run, by iteration and name."""
-    rows = read_ledger(path) if path.is_dir() else []
+    rows = [row for row in read_ledger(path) if "refused" not in row] if path.is_dir() else []
     return {f"{row['iteration']} {n}": str(row["set"][n]) for row in rows for n in row["set"]}
 
 

@@ -78,7 +78,7 @@ def read_request(path: Path, now: int) -> Row:
 
     Raises:
         PermissionError: Somebody else than this user, or root, may have written it.
-        ValueError: It is no request, or it comes too late.
+        ValueError: It is no request.
     """
     with regular(path) as file:
         status = os.fstat(file.fileno())
@@ -92,8 +92,6 @@ def read_request(path: Path, now: int) -> Row:
         row = _checked(file.read(LARGEST_TEXT), f"{path}", at=str)
     at = row.pop("at")
     iteration = now + int(at) if at[:1] == "+" else int(at or now)
-    if iteration < now:
-        raise ValueError(f"iteration {iteration} is over: the run is at iteration {now}")
     return {"request": path.stem, **row, "iteration": iteration}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,7 @@ class Settable:
 
     def takes(self, value: Any) -> bool:
         """True for a number that it takes."""
-        return type(value) in (int, self.kind) and self.least <= value < math.inf
+        return type(value) in (int, self.kind) and self.least <= value <= sys.float_info.max
 
 
 def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Settable]) -> None:
@@ -68,10 +68,10 @@ def settings_in(state: State[Any, Any], iteration: int) -> dict[str, Settable]:
     leasts = (max(1, state.epoch), iteration + 1, state.step + 1)
     for name, least in zip(LIMITS, leasts, strict=True):
         found[name] = Settable(partial(setattr, state, name), getattr(state, name), int, least)
-    for name, each in state.engine.handlers.items():
-        if isinstance(each, Update):
-            to = partial(setattr, each, "accumulate")
-            found[f"{name}.accumulate"] = Settable(to, each.accumulate, int, least=1)
+    for each in state.engine.find(Update):
+        to = partial(setattr, each, "accumulate")
+        name = state.engine.name_of(each)
+        found[f"{name}.accumulate"] = Settable(to, each.accumulate, int, least=1)
     for name, each in state.engine.objects.items():
         if isinstance(each, Optimizer):
             found.update(_rates(name, each, state.engine.objects))

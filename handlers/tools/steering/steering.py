@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ class Steering:
         Raises:
             ValueError: The engine is steered already.
         """
-        if any(type(each) is Steering and each is not self for each in engine.handlers.values()):
+        if any(each is not self for each in engine.find(Steering)):
             raise ValueError("this engine has a Steering already: a run has one ledger")
         engine.on(Events.LOADING, stage=Stage.REPORT)(self.begin)
         engine.on(Events.ITERATION_COMPLETED)(self.look)
@@ -115,6 +116,7 @@ class Steering:
         """
         done, todo = state.recall(self, Done), state.recall(self, ToDo, saved=False)
         due = [row for row in todo.rows if row["iteration"] <= state.iteration]
+        due.sort(key=itemgetter("iteration"))  # the ledger has them as they were asked for
         for row in due:
             known = settings_in(state, row["iteration"])
             # Not limits: one may be lower than what the run has reached meanwhile, and ends it.
@@ -124,14 +126,12 @@ class Steering:
                 if name in LIMITS:
                     done.limits[name] = [todo.limits[name], value]
             told = {"was": {name: known[name].now for name in row["set"]}, "by": row["by"]}
-            for each in state.engine.handlers.values():
-                if isinstance(each, Journal):
-                    each.note(state, "set", set=row["set"], **told)
+            for each in state.engine.find(Journal):
+                each.note(state, "set", set=row["set"], **told)
         done.rows += due
         todo.rows = [row for row in todo.rows if row["iteration"] > state.iteration]
-        for each in state.engine.handlers.values():
-            if isinstance(each, LRSchedule):
-                each.fit(state)
+        for schedule in state.engine.find(LRSchedule):
+            schedule.fit(state)
         if state.control.in_epoch and (limit := state.limit_reached) is not None:
             state.stop(limit, resumable=True)
 
@@ -188,13 +188,21 @@ def _right(rows: Iterable[Row]) -> list[Row]:
 
 def _row_of(path: Path, state: State[Any, Any]) -> Row:
     """The row of a request; one that says why, if it is refused."""
+    row: Row = {
+        "request": path.stem,
+        "by": "",
+        "time": 0.0,
+        "set": {},
+        "iteration": state.iteration,
+    }
     try:
         row = read_request(path, state.iteration)
+        if (at := row["iteration"]) < state.iteration:
+            raise ValueError(f"iteration {at} is over: the run is at iteration {state.iteration}")
         refuse_wrong(row["set"], settings_in(state, row["iteration"]))
     except (OSError, ValueError) as error:
         logger.warning("Steering: %s", error)
-        about = {"by": "", "time": 0.0, "set": {}, "iteration": state.iteration}
-        return {"request": path.stem, **about, "refused": str(error)}
+        return {**row, "refused": str(error)}
     return row
 
 

@@ -448,7 +448,42 @@ def test_a_variable_that_one_operation_reads_beside_another_is_read():
         rows.append(1)
         return other, rows  # from Python 3.13 on, one operation
 
-    assert not is_only_filled("rows", [step])
+    assert not is_only_filled(["rows"], [step])
+
+
+class Past:
+    """Reads a list that a script fills under another name."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def count(self):
+        return len(self.rows)
+
+
+@pytest.mark.parametrize("filled_first", [True, False])
+def test_a_list_that_is_filled_under_one_name_and_read_under_another_is_saved(
+    tmp_path, filled_first
+):
+    def train(directory, ends):
+        rows, counts = [], []
+        past = Past(rows)
+
+        def fill(state):
+            rows.append(state.iteration)
+
+        def read(state):
+            counts.append(past.count())
+
+        engine = Engine(lambda state, batch: None, Checkpoint(directory, resume=True))
+        for function in (fill, read) if filled_first else (read, fill):
+            engine.on(Events.ITERATION_COMPLETED)(function)
+        engine.on(Events.ITERATION_COMPLETED(at=ends))(lambda state: state.interrupt("away"))
+        engine.run(range(9), max_epochs=1)
+        return counts
+
+    whole = train(tmp_path / "whole", 99)
+    assert train(tmp_path / "parts", 4) + train(tmp_path / "parts", 99) == whole
 
 
 def test_a_run_that_is_carried_on_in_the_process_saves_what_its_first_part_has_changed(tmp_path):

@@ -745,3 +745,20 @@ def test_a_score_of_the_end_of_the_epoch_is_not_missed_in_the_first_one(tmp_path
 
     engine.run([1, 2], max_epochs=2)
     assert "which no handler has produced" not in caplog.text
+
+
+@pytest.mark.parametrize("limit", ["max_iterations", "max_steps", "max_epochs"])
+def test_a_run_that_is_beyond_a_lower_limit_trains_nothing(tmp_path, limit):
+    def step(state, batch):
+        state.fire(Events.STEP_COMPLETED)
+        batches.append(batch)
+
+    def engine():
+        return Engine(step, Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED, resume=True))
+
+    batches = []
+    first = engine()
+    first.on(Events.ITERATION_COMPLETED(at=6))(lambda state: state.interrupt("away"))
+    first.run(range(4), max_epochs=9)
+    state = engine().run(range(4), **{limit: 1})
+    assert (len(batches), state.iteration, state.step) == (6, 6, 6)

@@ -246,6 +246,7 @@ class Watch:
         (["wings=1"], "; it has save, stop, max_epochs, max_iterations, max_steps, "),
         (["optimizer.lr=-1"], "optimizer.lr=-1: needs a number from 0; it is 0.1 now"),
         (["optimizer.lr"], "optimizer.lr: needs a number from 0; it is 0.1 now"),
+        (["optimizer.lr=1" + "0" * 400], "needs a number from 0; it is 0.1 now"),
         (["Update.accumulate=0"], "Update.accumulate=0: needs a whole number from 1; it is 1 now"),
         (["Update.accumulate=2.5"], "Update.accumulate=2.5: needs a whole number from 1"),
         (["stop=1"], "stop=1: takes no value; write stop alone"),
@@ -267,7 +268,23 @@ def test_the_run_refuses_what_cannot_be_and_says_why_and_nothing_changes(
     assert said in told
     assert said in caplog.text
     assert outcome(engine, state) == whole
-    assert changes(tmp_path / "asked") == [({}, 3)]
+    (row,) = ledger(tmp_path / "asked")
+    assert said in row["refused"]
+    assert row["by"]
+    assert row["time"] > 0
+    assert [*row["set"]] == [word.partition("=")[0] for word in words if word[:1].isalpha()]
+
+
+def test_changes_that_become_due_together_are_made_in_the_order_of_their_iterations(tmp_path):
+    rates = {}
+    for accumulate in (1, 8):
+        directory = tmp_path / str(accumulate)
+        run_of(directory, ["optimizer.lr=0.5", "--at", "6"], max_iterations=3)
+        run_of(directory, ["optimizer.lr=0.2", "--at", "5"], max_iterations=4, at=4)
+        engine = training(directory, accumulate=accumulate)
+        engine.run(DATA, max_epochs=2)
+        rates[accumulate] = engine.objects["optimizer"].param_groups[0]["lr"]
+    assert rates == {1: 0.5, 8: 0.5}
 
 
 @pytest.mark.parametrize("value", ["fast", "nan", "1e999"])
