@@ -110,7 +110,8 @@ BY_POSITION = {
     "ShardedStream": "shards, and what reads one, as in `map`",
     "run_config": "as on a command line: a config, and its overrides",
     **dict.fromkeys(
-        ("Matching", "LRCurve", "Horizon", "norms_and_biases"), "given to users, not made"
+        ("Matching", "LRCurve", "Horizon", "Scheduled", "norms_and_biases"),
+        "given to users, not made",
     ),
 }
 """What takes more than one argument by position, and why."""

@@ -188,13 +188,8 @@ def _right(rows: Iterable[Row]) -> list[Row]:
 
 def _row_of(path: Path, state: State[Any, Any]) -> Row:
     """The row of a request; one that says why, if it is refused."""
-    row: Row = {
-        "request": path.stem,
-        "by": "",
-        "time": 0.0,
-        "set": {},
-        "iteration": state.iteration,
-    }
+    unread = {"by": "", "time": 0.0, "set": {}, "iteration": state.iteration}
+    row: Row = {"request": path.stem, **unread}
     try:
         row = read_request(path, state.iteration)
         if (at := row["iteration"]) < state.iteration:
