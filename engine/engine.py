@@ -50,7 +50,8 @@ class Handler(Protocol):
     """An object that attaches itself to an engine, mostly by one or two calls of `engine.on`.
 
     A handler is a plain value: its memory of a run lives in the state, see `State.recall`. A
-    handler with an attribute `rank` is attached on that rank only.
+    handler with an attribute `only_on_rank` is attached on that rank only; with None on each, and
+    other ranks may lack it.
     """
 
     def attach(self, engine: Engine[Any, Any], /) -> None:
@@ -138,7 +139,7 @@ class Engine(Generic[Batch, Output]):
                 raise no_handler(handler)
             if (name := self._attached.by_id.get(id(handler))) is not None:
                 raise ValueError(f"{name} is attached already")
-            if getattr(handler, "rank", None) in (None, ranks.rank()):
+            if getattr(handler, "only_on_rank", None) in (None, ranks.rank()):
                 twin = self._attached.twin_of(handler)
                 self._attach(handler)
                 if twin is not None:
@@ -534,7 +535,7 @@ class Engine(Generic[Batch, Output]):
 
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its metric, name or object, and attach it."""
-        outer, self._local = self._local, self._local or hasattr(handler, "rank")
+        outer, self._local = self._local, self._local or hasattr(handler, "only_on_rank")
         self._attached.hold(handler, self._local)
         try:
             handler.attach(self)
@@ -551,16 +552,23 @@ class on_rank:  # noqa: N801  # reads as the declaration it is
 
     It must not take part in collectives.
 
+    Raises:
+        ValueError: `only_on_rank` is no whole number from 0.
+
     >>> from camshaft.handlers import JSONLines
-    >>> on_rank(0, JSONLines("runs/rows.jsonl")).rank
+    >>> on_rank(0, JSONLines("runs/rows.jsonl")).only_on_rank
     0
     """
 
-    rank: int
+    only_on_rank: int
     handler: Handler
 
+    def __post_init__(self) -> None:
+        if type(self.only_on_rank) is not int or self.only_on_rank < 0:
+            raise ValueError(f"on_rank({self.only_on_rank!r}, ...): needs the number of a rank")
+
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Attach the handler; `Engine.add` calls this on `rank` only."""
+        """Attach the handler; `Engine.add` calls this on its rank only."""
         engine.add(self.handler)
 
 

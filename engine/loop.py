@@ -116,7 +116,10 @@ class Loop(Generic[Batch, Output]):
             raise
         if late := self._close():
             late.sort(key=lambda each: isinstance(each, SystemExit))  # it must not hide a failure
+            for each in late[1:]:
+                late[0].add_note(f"then a handler raised {each!r}")
             ranks.note_failure(late[0])
+            del late[1:]
             raise late.pop(0)
         return state
 

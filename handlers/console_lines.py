@@ -44,7 +44,7 @@ class ConsoleLines:
     units: Mapping[str, str]
     when: EventEnum | Trigger
     write: Callable[[str], object] = field(repr=False)
-    rank: ClassVar[int] = 0
+    only_on_rank: ClassVar[int] = 0
 
     def __init__(
         self,

@@ -59,6 +59,11 @@ class Profile:
             if (number := getattr(self, name)) < least:
                 raise ValueError(f"Profile({name}={number!r}): needs at least {least}")
 
+    @property
+    def only_on_rank(self) -> int | None:
+        """The rank that is profiled; None for each."""
+        return self.rank
+
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Begin by the trigger; each profiled step ends with the last handler of its iteration."""
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.REPORT)(self.step)

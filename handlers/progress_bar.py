@@ -49,7 +49,7 @@ class ProgressBar:
     metrics: tuple[str, ...]
     interval: float | None
     file: TextIO | None
-    rank: ClassVar[int] = 0
+    only_on_rank: ClassVar[int] = 0
 
     def __init__(
         self, *metrics: str, interval: float | None = None, file: TextIO | None = None

@@ -24,7 +24,7 @@ class TimeHandlers:
     returns. The first moment, LOADING, is not timed, nor are handlers that close after this one.
     """
 
-    rank: ClassVar[None] = None
+    only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     _times: WeakKeyDictionary[State[Any, Any], Times] = field(
         default_factory=WeakKeyDictionary[State[Any, Any], "Times"], init=False, repr=False

@@ -85,7 +85,8 @@ def load_matching(
 
     Raises:
         FileNotFoundError: The path does not exist, or the directory has no weights.
-        ValueError: Nothing matches, or the source has no such object.
+        ValueError: Nothing matches, `rename` gives two weights one name, or the source has no such
+            object.
 
     >>> import torch
     >>> small, large = torch.nn.Linear(2, 1), torch.nn.Sequential(torch.nn.Linear(2, 1))
@@ -159,7 +160,13 @@ def _plain(
         if isinstance(value, Given):
             parts = name.removeprefix("module." if is_wrapped else "").split(".")
             short = ".".join(part for part in parts if part not in HIDDEN)
-            plain[rename(short) if rename else short] = value
+            new = rename(short) if rename else short
+            if plain.get(new, value) is not value:
+                raise ValueError(
+                    f"the source has two weights for {new!r}, one of them is {name!r}: rename= has "
+                    "to give each a name of its own, such as one that the model lacks"
+                )
+            plain[new] = value
     return plain
 
 

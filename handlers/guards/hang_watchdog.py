@@ -55,7 +55,7 @@ class HangWatchdog:
         ValueError: `seconds` is not positive.
     """
 
-    rank: ClassVar[None] = None
+    only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     seconds: float = 600.0
     _: KW_ONLY

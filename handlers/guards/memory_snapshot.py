@@ -39,7 +39,7 @@ class MemorySnapshot:
 
     writes_files: ClassVar[bool] = True
     """Of several replicas, each would write them."""
-    rank: ClassVar[None] = None
+    only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | PathLike[str]
     _: KW_ONLY

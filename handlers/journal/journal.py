@@ -56,7 +56,7 @@ class Journal:
     _: KW_ONLY
     config: Any = None
     interval: float = 10.0
-    rank: ClassVar[int] = 0
+    only_on_rank: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.interval > 0:

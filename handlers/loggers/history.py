@@ -49,7 +49,7 @@ class History:
     most: int = 10_000
     rows: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]], init=False, repr=False)
     """The rows of the run that began or was resumed last; on rank 0 alone."""
-    rank: ClassVar[int] = 0
+    only_on_rank: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         if not self.most > 0:

@@ -44,7 +44,7 @@ class LogsRows(ABC):
     checkpoint, before a checkpoint counts on them.
     """
 
-    rank: ClassVar[int] = 0
+    only_on_rank: ClassVar[int] = 0
     when: EventEnum | Trigger
     """When to write a row, if there is anything new."""
     shown: ClassVar[tuple[type[Medium], ...]] = ()

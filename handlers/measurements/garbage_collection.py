@@ -25,7 +25,7 @@ class GarbageCollection:
         when: When to collect.
     """
 
-    rank: ClassVar[None] = None
+    only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     when: EventEnum | Trigger = Events.ITERATION_COMPLETED(every=1000)
 

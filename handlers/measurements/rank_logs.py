@@ -32,7 +32,7 @@ class RankLogs:
 
     writes_files: ClassVar[bool] = True
     """Of several replicas, each would write them."""
-    rank: ClassVar[None] = None
+    only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | os.PathLike[str]
     _: KW_ONLY

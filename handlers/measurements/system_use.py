@@ -54,7 +54,7 @@ class SystemUse:
         ValueError: `energy` is not a folder.
     """
 
-    rank: ClassVar[None] = None
+    only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     when: EventEnum | Trigger = AT_EACH_ROW
     _: KW_ONLY

@@ -8,7 +8,7 @@ import numpy
 import pytest
 import torch
 
-from camshaft import Engine, EventEnum, Events, Stage, State, supervised
+from camshaft import Engine, EventEnum, Events, Stage, State, on_rank, supervised
 from camshaft.handlers import EarlyStopping
 
 
@@ -462,3 +462,20 @@ def test_functions_that_a_function_makes_share_a_name_and_are_all_called():
         engine.on(Events.COMPLETED)(lambda state: called.append("lambda"))
     engine.run([1], max_epochs=1)
     assert called == [0, "lambda", 1, "lambda", 2, "lambda"]
+
+
+@pytest.mark.parametrize("rank", [-1, "0", True])
+def test_a_handler_for_a_rank_that_cannot_be_is_refused(rank):
+    with pytest.raises(ValueError, match=r"needs the number of a rank"):
+        on_rank(rank, Idle())
+
+
+class Idle:
+    rank = 8  # such as that of a LoRA
+
+    def attach(self, engine):
+        engine.on(Events.STARTED)(lambda state: None)
+
+
+def test_a_handler_with_a_rank_of_its_own_is_attached_on_every_rank():
+    assert [*Engine(lambda state, batch: None, Idle()).handlers] == ["Idle"]

@@ -5,6 +5,7 @@ import logging
 import resource
 import sys
 import weakref
+from functools import partial
 
 import pytest
 
@@ -481,3 +482,18 @@ def test_a_run_takes_no_memory_from_the_system_however_deep_its_caller_is():
     engine = Engine(process)
     # Two chunks of Python's stack, of 16 KiB each, have so many frames or fewer.
     assert max(at(depth, pages) for depth in range(300)) < 200
+
+
+def test_of_several_errors_at_the_end_the_first_names_the_others():
+    engine = Engine(idle)
+    for number in range(3):
+        engine.on(Events.CLOSED)(partial(fail_at_the_end, number=number))
+    with pytest.raises(OSError, match="0") as raised:
+        engine.run("ab", max_epochs=1)
+    assert raised.value.__notes__[-2:] == [
+        f"then a handler raised OSError({number})" for number in (1, 2)
+    ]
+
+
+def fail_at_the_end(state, number):
+    raise OSError(number)

@@ -68,14 +68,14 @@ assert ranks.gathered(calls)[0] == ranks.gathered(calls)[1], calls
 
 # A handler that one rank alone has cannot wait for the others: its own clock decides.
 class Lonely:
-    rank = 0
+    only_on_rank = 0
     calls = 0
     def attach(self, engine):
         engine.on(Events.ITERATION_COMPLETED(seconds=0.01))(self.count)
     def count(self, state):
         self.calls += 1
 
-alone, declared = Lonely(), on_rank(1, type("Quiet", (Lonely,), {"rank": None})())
+alone, declared = Lonely(), on_rank(1, type("Quiet", (Lonely,), {"only_on_rank": None})())
 Engine(lambda state, batch: time.sleep(0.002), alone, declared).run(range(40), max_epochs=1)
 assert (alone.calls > 0) == (rank == 0)
 assert (declared.handler.calls > 0) == (rank == 1)

@@ -143,3 +143,9 @@ def test_weights_may_lie_behind_a_link_as_in_the_cache_of_hugging_face(named, tm
     (tmp_path / "snapshot" / "model.safetensors").symlink_to(tmp_path / "blob")
     load_matching(own, tmp_path / named)
     assert torch.equal(own.weight, given.weight)
+
+
+def test_two_weights_that_are_renamed_to_one_are_refused():
+    both = {f"{part}.{n}": w for part in "qk" for n, w in nn.Linear(4, 2).state_dict().items()}
+    with pytest.raises(ValueError, match=r"two weights for 'weight', one of them is 'k.weight'"):
+        load_matching(nn.Linear(4, 2), both, rename=lambda name: name.partition(".")[2])
