@@ -27,11 +27,14 @@ class Table(RowFile):
 
     def line_of(self, row: Row) -> str:
         """A row as one line; if it has new columns, the file gets a new head before."""
-        named: Mapping[str, float] = row.clocks | row.metrics | row.clocks
-        values = {_column(name): value for name, value in named.items()}
+        values = _values(row)
         if new := [name for name in values if name not in self._columns]:
             self._widen(*self._columns, *new)
         return _line([values.get(name, "") for name in self._columns])
+
+    def own_line_of(self, row: Row) -> str | None:
+        """The line by which this file has a row; None if it lacks a column."""
+        return self.line_of(row) if _values(row).keys() <= {*self._columns} else None
 
     def size_before(self, first: int) -> int:
         """The bytes of the head and of the rows before iteration `first`."""
@@ -96,6 +99,12 @@ class CSV(LogsToFile):
 
     usual_name = "rows.csv"
     opens: ClassVar[type[RowFile]] = Table
+
+
+def _values(row: Row) -> dict[str, float]:
+    """By column: the values of a row."""
+    named: Mapping[str, float] = row.clocks | row.metrics | row.clocks
+    return {_column(name): value for name, value in named.items()}
 
 
 def _parsed(lines: Iterable[bytes]) -> Iterator[list[str]]:

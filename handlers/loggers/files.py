@@ -44,7 +44,10 @@ class RowFile(ABC):
         size = 0
         if start.is_resumed and self.path.exists():
             size = self.size_before(start.first)
-            if self.path.lstat().st_nlink > 1:  # a hard link would be truncated too
+            if start.row is not None and not self._may_have(start.row, size):
+                move_aside(self.path, self.kind)  # it has begun to write here since
+                size = 0
+            elif self.path.lstat().st_nlink > 1:  # a hard link would be truncated too
                 with regular(self.path) as file:
                     replace(self.path, iter(lambda: file.read(2**20), b""))
         elif self.path.exists():
@@ -60,6 +63,10 @@ class RowFile(ABC):
     @abstractmethod
     def line_of(self, row: Row) -> str:
         """A row as one line."""
+
+    def own_line_of(self, row: Row) -> str | None:
+        """The line by which this file has a row; None if it cannot have it."""
+        return self.line_of(row)
 
     def write(self, row: Row) -> None:
         """Write a row; from then on a kill of the process cannot lose it.
@@ -120,6 +127,14 @@ class RowFile(ABC):
             f"line {number} of {self.path} is no row of a {self.kind} log, which would be cut off "
             "here to resume the run; move the file away, or give the log another path"
         )
+
+    def _may_have(self, row: Row, place: int) -> bool:
+        """False if another row is at this place of the file, which is that of another run."""
+        line = self.own_line_of(row)
+        with regular(self.path) as file:
+            file.seek(place)
+            found = file.readline(1 if line is None else len(line.encode()))
+        return not found or (line is not None and line.encode().startswith(found))  # it may be torn
 
     def _open(self) -> None:
         self._descriptor = appending(self.path)

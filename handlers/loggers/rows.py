@@ -51,6 +51,8 @@ class Start:
     """The writer gets all rows from this iteration on, so it drops those that it has."""
     is_resumed: bool = False
     """True if the run goes on, so that the log has rows of it."""
+    row: Row | None = None
+    """The first of these rows that the run had made before, if any: the log may have it."""
 
 
 class Writer(Protocol):
@@ -181,5 +183,6 @@ class Bookmark:
         else:
             clocks = [entry[2][0] for entry in state.metrics.entries(self.write).values()]
             first = min([*clocks, state.iteration + 1])
-        start = Start(self.run, first if state.iteration else 0, state.iteration > 0)
-        return start, [Row(**row) for row in self.latest]
+        rows = [Row(**row) for row in self.latest]
+        start = Start(self.run, first if state.iteration else 0, state.iteration > 0, *rows[:1])
+        return start, rows

@@ -47,6 +47,46 @@ def test_a_line_is_in_the_file_at_once_and_after_what_was_there(kind, tmp_path):
     writer.close()
 
 
+@pytest.mark.parametrize("others_column", [False, True])
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_resumed_run_does_not_go_on_with_the_file_of_a_run_that_has_begun_since(
+    kind, tmp_path, caplog, others_column
+):
+    path = tmp_path / "rows"
+
+    def run(name, loss, ends=None):
+        def train_step(state, batch):
+            state.metrics["loss"] = loss
+            if name == "other" and others_column:
+                state.metrics["more"] = batch
+
+        engine = Engine(train_step, kind(path, when=Events.ITERATION_COMPLETED))
+        saves = Events.ITERATION_COMPLETED(every=2)
+        engine.add(Checkpoint(tmp_path / name, when=saves, resume=True))
+        engine.on(Events.ITERATION_COMPLETED(at=ends or 99))(crash)
+        try:
+            engine.run([1.0] * 8, max_epochs=1)
+        except CrashError:
+            assert ends is not None
+
+    run("own", 0.5, ends=5)
+    run("other", 0.25)
+    others = path.read_text()
+    run("own", 0.5)
+    assert [each.read_text() for each in tmp_path.glob("rows.2")] == [others]
+    assert "holds the rows of another run" in caplog.messages[-1]
+    assert path.read_text().count("0.5") == 5  # from the row on with which it goes on
+    assert "0.25" not in path.read_text()
+
+
+class CrashError(Exception):
+    """Ends a run as a kill does."""
+
+
+def crash(state):
+    raise CrashError
+
+
 @pytest.mark.parametrize("kind", [JSONLines, CSV])
 def test_a_run_that_starts_anew_moves_the_rows_of_others_to_the_next_free_number(
     kind, tmp_path, caplog
