@@ -21,7 +21,7 @@ from ..state import (
     restore_generators,
 )
 from .order import Order
-from .trail import END, Trail, of_list
+from .trail import END, OF_LIST, Trail, of_list
 
 
 class Source(Generic[Batch]):
@@ -92,7 +92,7 @@ class Source(Generic[Batch]):
     def mark(self, consumed: int) -> str | None:
         """A checksum of the first `consumed` batches, after what it is of; None if not known."""
         if self.listed is not None:
-            return f"list::{self.listed}"
+            return f"{OF_LIST}::{self.listed}"
         if self.trail is None:
             return None
         own = f"batches of rank {ranks.data_rank()} of {ranks.data_world_size()}"

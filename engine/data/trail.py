@@ -18,6 +18,8 @@ END: Any = object()
 
 FIRST, EACH = 32, 256
 """The batches of a pass that are looked at: the first ones, and then one of so many."""
+OF_LIST = "list of batches"
+"""What a checksum of `of_list` is of."""
 WIDEST = 16
 """The most samples of a batch, or elements of a container, that are looked at."""
 DEEPEST = 5
@@ -81,8 +83,8 @@ def of_first(indices: Any) -> int:
 
 
 def of_list(batches: Any) -> str:
-    """The checksum of some batches of a list, from its beginning to its end."""
-    some = batches[:: max(1, len(batches) // 8)]
+    """The checksum of the batches of a list that are looked at, and of its last one."""
+    some = [*batches[:FIRST], *batches[FIRST::EACH], *batches[-1:]]
     return f"{crc32(repr([[*text_lines(each)] for each in some]).encode()):08x}"
 
 
@@ -103,7 +105,7 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     at = 1 if source.draws else 2  # what is drawn in turn with the training comes as no replay
     if was[0] != now[0] or "" in (was[at], now[at]) or was[at] == now[at]:
         return
-    if was[0] == "list" and not position.is_loaded:  # steps may have changed it in this process
+    if was[0] == OF_LIST and not position.is_loaded:  # steps may have changed it in this process
         return
     said = (
         f"cannot carry on at batch {consumed + 1} of epoch {epoch}: asked again for what the run "

@@ -21,8 +21,8 @@ ANY = (Exception, SystemExit)
 PATIENCE = 5.0
 """The seconds that a run waits for a logger at its end."""
 LATER = (
-    "What it misses it gets at the next save, at the end of the run, or when the run is resumed, "
-    "if it can write then"
+    f"What it misses, its latest {MOST} rows, it gets at the next save, at the end of the run, or "
+    "when the run is resumed, if it can write then"
 )
 
 

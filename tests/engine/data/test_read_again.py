@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
+from camshaft.handlers import Checkpoint
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -584,3 +585,16 @@ def test_the_checksum_of_indices_does_not_depend_on_their_batches():
     second, _ = part(lambda: DataLoader(range(24), 8, shuffle=True), None, saved)
     samples = [one for batch, _ in first + second[:2] for one in batch]
     assert sorted(samples) == [*range(24)]
+
+
+@pytest.mark.parametrize("number", [3, 31, 288, 299])
+def test_a_list_of_which_one_batch_is_another_is_refused(tmp_path, number):
+    def run(data, **limits):
+        saves = Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED(every=10), resume=True)
+        Engine(lambda state, batch: None, saves).run(data, **limits)
+
+    data = [torch.tensor([float(each)]) for each in range(300)]
+    run(data, max_iterations=10)
+    data[number] = torch.tensor([-1.0])
+    with pytest.raises(ValueError, match="gives something else"):
+        run(data, max_epochs=1)
