@@ -38,7 +38,7 @@ from .signals import (
     is_same,
     label,
 )
-from .state import Batch, Left, Output, State, must_leave, under_way
+from .state import Batch, Left, Output, State, must_leave, under_way, whole_number
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -363,6 +363,8 @@ class Engine(Generic[Batch, Output]):
                 "with parent=state"
             )
         state.carry_on(max_epochs, max_iterations, max_steps)
+        if epoch_length is not None:
+            epoch_length = whole_number("epoch_length", epoch_length, least=1)
         state.control.epoch_length = epoch_length
         state.control.outer = outer
         limit = shortest(epoch_length, _limit_batches(state, max_batches))
@@ -402,6 +404,8 @@ class Engine(Generic[Batch, Output]):
         state: State[Batch, Output] = State(training=False, max_epochs=1, name=name, parent=parent)
         refuse_samples(data)
         state.control.outer = outer = under_way.get()
+        if epoch_length is not None:
+            epoch_length = whole_number("epoch_length", epoch_length, least=1)
         limit = shortest(epoch_length, _limit_batches(state, None))
         engine = self.evaluation
         if outer is None:

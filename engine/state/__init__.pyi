@@ -46,6 +46,7 @@ from .state import Batch as Batch
 from .state import Output as Output
 from .state import State as State
 from .state import under_way as under_way
+from .state import whole_number as whole_number
 from .values import is_plain_tensor as is_plain_tensor
 from .values import items_of as items_of
 from .values import same_states as same_states

@@ -327,11 +327,7 @@ class State(Generic[Batch, Output]):
         for name, limit in given.items():
             if limit is None:
                 continue
-            if isinstance(limit, bool) or not hasattr(limit, "__index__"):
-                raise TypeError(f"{name}={limit!r}: needs a whole number")
-            if limit < 0:
-                raise ValueError(f"{name}={limit}: needs a number that is not negative")
-            setattr(self, name, index(limit))
+            setattr(self, name, whole_number(name, limit))
         if self.max_epochs is None and self.max_iterations is None and self.max_steps is None:
             raise ValueError(
                 "a run needs a limit: pass max_epochs=, max_iterations= or max_steps=, whichever "
@@ -379,3 +375,18 @@ class State(Generic[Batch, Output]):
 
 under_way: ContextVar[State[Any, Any] | None] = ContextVar("camshaft_run", default=None)
 """The state of this thread's innermost running run."""
+
+
+def whole_number(name: str, value: Any, least: int = 0) -> int:
+    """An argument that counts something.
+
+    Raises:
+        TypeError: It is no whole number.
+        ValueError: It is less than `least`.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name}={value!r}: needs a whole number")
+    if value < least:
+        needed = f"from {least}" if least else "that is not negative"
+        raise ValueError(f"{name}={value}: needs a number {needed}")
+    return index(value)

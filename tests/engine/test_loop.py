@@ -7,6 +7,7 @@ import sys
 import weakref
 from functools import partial
 
+import numpy
 import pytest
 
 from camshaft import Engine, EventEnum, Events, State
@@ -49,6 +50,17 @@ def test_a_limit_that_a_handler_sets_below_what_is_reached_ends_the_run(limit, c
     ended = {"max_iterations": 3, "max_steps": 4}[limit]  # the limit of steps counts at a step
     assert (state.iteration, state.stop_reason) == (ended, limit)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("length", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError), (True, TypeError)]
+)
+def test_a_length_of_epochs_that_cannot_be_is_refused(length, error):
+    engine = Engine(idle)
+    for run in (engine.run, engine.evaluate):
+        with pytest.raises(error, match=rf"epoch_length={length}: needs a"):
+            run([1, 2], epoch_length=length, **({"max_epochs": 1} if run == engine.run else {}))
+    assert engine.run([1, 2], max_epochs=2, epoch_length=numpy.int64(3)).iteration == 6
 
 
 @pytest.mark.parametrize(("now", "ends"), [(3, 3), (6, 6), (None, 8)])
