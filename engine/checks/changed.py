@@ -91,10 +91,8 @@ class Changes:
         """By identity: all names of a list, set or dict."""
         self._known = _known(state)
         roots = [*self._roots()]
-        for found in search(
-            *(roots, _is_kind_of_leaf, lambda e: id(e) in self._whole or self._is_unsaved(e)),
-            names=self._names,
-        ):
+        is_leaf = lambda each: id(each) in self._whole or self._is_unsaved(each)  # noqa: E731
+        for found in search(roots, _is_kind_of_leaf, is_leaf, self._names):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
         earlier = state.control.noted

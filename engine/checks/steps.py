@@ -181,7 +181,7 @@ def check_limit(run: Checked) -> Check:
     """Warn of a run that has ended a few steps after its limit."""
     state, before, most = run.state, run.state.step, run.state.max_steps
     yield (Events.COMPLETED,)
-    if most is not None and before < most == state.max_steps < state.step:
+    if most is not None and most == state.max_steps and before < most < state.step:
         logger.warning(
             "max_steps=%d, and the run made %d steps: the limit is looked at after each "
             "iteration, and an iteration of this run makes several steps. Write max_steps=%d, "

@@ -126,6 +126,11 @@ class Results:
         return True
 
     @property
+    def is_empty(self) -> bool:
+        """True if no checkpoint has a result, or the word that it was skipped."""
+        return not any(RESULT.fullmatch(each.name) for each in self.folder.iterdir())
+
+    @property
     def is_completed(self) -> bool:
         """True if the run has completed, and awaits nothing more."""
         return (self.folder / COMPLETED).exists()

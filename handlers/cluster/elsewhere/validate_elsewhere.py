@@ -178,7 +178,14 @@ class ValidateElsewhere:
             state.save(f"{self.name} completed", by=self._checkpoint(state))
         with ranks.on_all_ranks("note that the run has completed"):
             if ranks.rank() == 0:
-                self._results(state).complete(state.iteration)
+                results = self._results(state)
+                results.complete(state.iteration)
+                if not self._pending(state) and results.is_empty:
+                    logger.warning(
+                        "%r: nothing was evaluated, as the run ended before its when= came; for an "
+                        "end inside an epoch give when=Events.ITERATION_COMPLETED(every=...)",
+                        self,
+                    )
 
     def _result(
         self, state: State[Any, Any], iteration: int, *, is_end: bool = False

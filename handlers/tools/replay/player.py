@@ -75,8 +75,14 @@ class Player:
             sys.exit(0)
 
     def _debug(self, process: Callable[..., Any], state: State[Any, Any], batch: Any) -> Any:
-        is_here = state.iteration == self.asked["iteration"]
-        return pdb.Pdb().runcall(process, state, batch) if is_here else process(state, batch)
+        if state.iteration != self.asked["iteration"]:
+            return process(state, batch)
+        debugger = Debugger()
+        try:
+            return debugger.runcall(process, state, batch)
+        finally:
+            if debugger.is_left:
+                self._refuse("--pdb was left before the iteration was computed; c computes it")
 
     def _refuse(self, problem: str) -> None:
         self.note({"event": "refused", "problem": problem})
@@ -122,3 +128,14 @@ class Player:
 
         handles = [each.register_forward_hook(partial(keep, name)) for name, each in named.items()]
         moments.add_check(Events.ITERATION_COMPLETED, write)
+
+
+class Debugger(pdb.Pdb):
+    """Knows whether it was left by `q` or the end of its input."""
+
+    is_left = False
+
+    def set_quit(self) -> None:
+        """Leave it, and the process function."""
+        self.is_left = True
+        super().set_quit()

@@ -218,7 +218,7 @@ def _compared(
 
 def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     if "reason" in told:
-        yield f"not computed: {told['reason']}"
+        yield from f"not computed: {told['reason']}".splitlines()
         return
     yield f"iteration {told['iteration']}, computed again from {told['from']}"
     yield from (f"note: {each}" for each in told["notes"])

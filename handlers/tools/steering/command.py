@@ -19,7 +19,8 @@ def set_values(path: Path, settings: list[str], at: str | None, as_json: bool) -
     """Ask a run to set these values, and wait for its answer; 1 if it refuses."""
     if not ledger_of(path).exists():
         raise NothingToReportError(
-            f"{path}: no run can be steered here; add Steering({str(path)!r}) to its engine"
+            f"{path}: no run can be steered here, or it has not begun yet; its engine needs "
+            f"Steering({str(path)!r})"
         )
     pairs, rows = [each.partition("=") for each in settings], list[Row]()
     request = ask(path, {name: _value(text) if sign else None for name, sign, text in pairs}, at)
@@ -33,7 +34,8 @@ def set_values(path: Path, settings: list[str], at: str | None, as_json: bool) -
         show(map(_told, rows))
     else:
         file = path / FOLDER / f"{request}.json"
-        show([f"no answer yet: the run evaluates, or is not there. To withdraw it, remove {file}"])
+        said = "no answer yet: the run evaluates, is over, or is not there"
+        show([f"{said}. A process that runs it takes this up; to withdraw it, remove {file}"])
     return int(any("refused" in row for row in rows))
 
 

@@ -8,7 +8,8 @@ import sys
 
 import pytest
 
-from camshaft.handlers import checkpoints, follow
+from camshaft import Engine
+from camshaft.handlers import Checkpoint, ValidateElsewhere, checkpoints, follow
 from camshaft.handlers.checkpoint import BrokenCheckpoint, Directory
 from camshaft.handlers.cluster.elsewhere import results
 from camshaft.handlers.cluster.elsewhere.results import Results
@@ -194,3 +195,11 @@ def test_ranks_that_evaluate_together_get_the_same_checkpoints(tmp_path, save, p
         f"{rank} 1 True\n{rank} 2 True\n" for rank in range(2)
     ]
     assert iterations(follow(tmp_path / "run", idle=0)) == []
+
+
+def test_a_run_of_which_nothing_was_evaluated_says_so(tmp_path, caplog):
+    engine = Engine(lambda state, batch: None)
+    engine.add(ValidateElsewhere(lag=3), Checkpoint(tmp_path))
+    engine.run(range(9), max_iterations=5)
+    (message,) = (each for each in caplog.messages if "nothing was evaluated" in each)
+    assert "when=Events.ITERATION_COMPLETED(every=...)" in message

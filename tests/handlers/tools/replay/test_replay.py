@@ -148,6 +148,20 @@ def test_a_debugger_stops_before_the_iteration(run):
     assert (ended.returncode, ended.stdout.splitlines()[-1][:8]) == (0, "the same")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", ["q\n", ""], ids=["q", "end"])
+def test_a_debugger_that_is_left_has_computed_nothing(run, typed):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-m", "camshaft", "replay", "runs/x", "--iteration", "22", "--pdb"]
+    ended = subprocess.run(
+        [*command, "--", sys.executable, "train.py"],
+        **{"input": typed, "env": environment, "capture_output": True, "text": True},
+    )
+    assert ended.returncode == 2
+    assert "not computed: " in ended.stdout
+    assert "--pdb was left before the iteration was computed" in ended.stdout
+
+
 RANKED = """
 import ignite.distributed as idist
 import torch

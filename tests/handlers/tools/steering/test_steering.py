@@ -310,7 +310,7 @@ def test_what_is_asked_for_while_no_process_runs_is_made_by_the_next_one(tmp_pat
 def test_where_nothing_can_be_steered_the_command_says_what_to_add(tmp_path, capsys):
     code, _, error = command(capsys, tmp_path, "save")
     assert code == 2
-    assert f"add Steering('{tmp_path}') to its engine" in error
+    assert f"its engine needs Steering('{tmp_path}')" in error
 
 
 def test_the_journal_says_what_was_set_and_what_was_there_before(tmp_path, capsys):
