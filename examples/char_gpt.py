@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Tensor, Losses]:
     )
     state = engine.run(train_loader, max_steps=options.max_steps, max_batches=options.max_batches)
     if state.is_interrupted:  # the script goes on when it is started again
-        return
+        return state
     print(f"{state.step} steps: {float(state.metrics['val/bits']):.2f} bits a character")
     with engine.using("ema"):
         print(model.generate("    def ", 200))

@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
     )
     state = engine.run(train_loader, max_steps=options.max_steps, max_batches=options.max_batches)
     if state.is_interrupted:  # the script goes on when it is started again
-        return
+        return state
     say(f"{state.step} steps: {float(state.metrics['val/loss']):.4f} nats a token of an answer")
     question = "What does textwrap.dedent do?"
     say(f"{question} {answer(model, tokenizer, question)}")

@@ -133,7 +133,7 @@ class Player:
 class Debugger(pdb.Pdb):
     """Knows whether it was left by `q` or the end of its input."""
 
-    is_left = False
+    is_left: bool = False
 
     def set_quit(self) -> None:
         """Leave it, and the process function."""
