@@ -91,8 +91,7 @@ class Changes:
         """By identity: all names of a list, set or dict."""
         self._known = _known(state)
         roots = [*self._roots()]
-        is_leaf = lambda each: id(each) in self._whole or self._is_unsaved(each)  # noqa: E731
-        for found in search(roots, _is_kind_of_leaf, is_leaf, self._names):
+        for found in search(roots, _is_kind_of_leaf, self._is_leaf, self._names):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
         earlier = state.control.noted
@@ -254,6 +253,10 @@ class Changes:
                 for key, one in own.items():
                     if isinstance(one, COMPUTES) or modules.is_kind_of_module(type(one)):
                         yield f"{name}.{key}", one
+
+    def _is_leaf(self, thing: Any) -> bool:
+        """True for what is noted as one value, or warned of."""
+        return id(thing) in self._whole or self._is_unsaved(thing)
 
     def _is_unsaved(self, thing: Any) -> bool:
         """True for an object with a state that is not saved, nor is anything that it holds."""
