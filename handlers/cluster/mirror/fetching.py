@@ -15,6 +15,7 @@ from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from ...files import (
     NotRegularError,
     appearing,
+    budget,
     locked,
     make_directory,
     make_directory_inside,
@@ -25,7 +26,7 @@ from ...files import (
     size_of,
     synchronise,
 )
-from .listing import RUN, StoreListing
+from .listing import RUN, StoreListing, store_name_of
 from .logs import LOGS, is_log
 from .store import ODD, SMALL, Store
 
@@ -41,6 +42,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the disk, not of the store."""
 SHOWN = 20
 """The most broken copies that a message names."""
+COPIES = "COPIES"
+"""In a run's directory, the names of the copies in the store that it has made, or found there."""
 
 Result = TypeVar("Result")
 
@@ -97,7 +100,9 @@ def take_over(
     make_directory(directory)
     with locked(directory):
         join(store, directory, listing, is_new=is_new)
-        return _fetch_newest(Directory(directory), logs, listing)
+        found = _fetch_newest(Directory(directory), logs, listing)
+        note_copies(directory, {*listing})
+        return found
 
 
 def join(
@@ -132,6 +137,29 @@ def join(
     return run
 
 
+def copies_of_others(listing: StoreListing, directory: Path) -> set[str]:
+    """The names of copies that another machine made since this directory last saw the store.
+
+    Numbers of saves do not tell: each machine counts on from the checkpoint that it has fetched.
+    """
+    here = {store_name_of(each.manifest, listing) for each in Checkpoints(directory)}
+    return listing.keys() - here - _noted_copies(directory)
+
+
+def note_copies(directory: Path, names: set[str]) -> None:
+    """Note in the directory which copies of the store it knows."""
+    if names != _noted_copies(directory):
+        put_in_place(directory / COPIES, "\n".join(sorted(names)).encode())
+
+
+def _noted_copies(directory: Path) -> set[str]:
+    try:
+        with regular(directory / COPIES) as file:
+            return {*file.read(budget.LARGEST_MANIFEST).decode("ascii", "replace").split()}
+    except FileNotFoundError:
+        return set()
+
+
 def again(store: Store, read: Callable[[Store], Result]) -> Result:
     """Read from a store, with retries, since it may fail for some seconds.
 
@@ -161,12 +189,15 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
     newest = max((each.number for each in here), default=-1)
     broken, found = dict(listing.broken), None
     reached = max((each.iteration for each in here), default=-1)
+    others = copies_of_others(listing, home.path)
     for name, manifest in reversed(listing.in_order()):
-        if manifest.number <= newest:
+        is_behind = manifest.number <= newest
+        if is_behind and name not in others:
             break
         try:
             fetch_logs(listing, home, logs, manifest.size)
-            found, reached = _receive(listing, name, manifest, home), manifest.iteration
+            found = _receive(listing, name, manifest, home, is_instead=is_behind)
+            reached = manifest.iteration
             break
         except BrokenCheckpoint as error:
             broken[name] = error.reason
@@ -238,8 +269,12 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def _receive(listing: StoreListing, place: str, manifest: Manifest, home: Directory) -> Path:
+def _receive(
+    listing: StoreListing, place: str, manifest: Manifest, home: Directory, *, is_instead: bool
+) -> Path:
     """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
+
+    If it comes instead of what was saved here, that is moved aside, where its number is no smaller.
 
     Raises:
         BrokenCheckpoint: The store does not give what the manifest says.
@@ -248,6 +283,15 @@ def _receive(listing: StoreListing, place: str, manifest: Manifest, home: Direct
     with home.scratch() as draft:
         for name in manifest.files:
             fetch_file(listing, place, manifest, name, draft / name)
+        if is_instead:
+            found = Checkpoints(home.path)
+            before = [each.path for each in found if each.manifest.number < manifest.number]
+            aside = home.set_aside(before)
+            logger.warning(
+                "another machine has gone on with the run: %s holds its iteration %d, and the run "
+                "resumes from that; what was saved here instead, up to iteration %d, is in %s",
+                *(listing.store.url, manifest.iteration, found[-1].manifest.iteration, aside),
+            )
         saved = home.commit(draft, manifest, place=home.unused(manifest.iteration))
     logger.info("fetched %s from %s/%s", saved.path, listing.store.url, place)
     return saved.path

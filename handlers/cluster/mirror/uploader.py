@@ -19,7 +19,7 @@ from ...checkpoint import (
     Saved,
 )
 from ...files import regular, remove_path
-from .fetching import join
+from .fetching import copies_of_others, join, note_copies
 from .listing import DRAFT, RUN, StoreListing, store_name_of
 from .logs import logs_in
 from .parts import Host
@@ -83,7 +83,7 @@ class Uploader:
         """Find out what the store holds and whose run it is; remove unfinished copies.
 
         Raises:
-            FileExistsError: The store holds another run.
+            FileExistsError: The store holds another run, or what another machine has copied.
         """
         is_new = self._listing is None
         if not is_new:
@@ -92,6 +92,11 @@ class Uploader:
         if self._is_first:
             needs_run_file = self._host is None
             run = join(self.store, self.directory, listing, needs_run_file=needs_run_file)
+            if needs_run_file and (others := copies_of_others(listing, self.directory)):
+                raise FileExistsError(
+                    f"another machine has gone on with the run: {self.store.url} holds its "
+                    f"{max(others)}; to go on from there, start the script again here"
+                )
             self.store.note(RUN, run)
         # Of this process's own halves, those stay that it can go on with.
         here = () if is_new else Checkpoints(self._outbox or self.directory)
@@ -189,6 +194,8 @@ class Uploader:
                 logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
             listing.drop(place, saved.manifest)
             return
+        if self._host is None:
+            note_copies(self.directory, {*listing, name})
         try:
             self.store.put_small(f"{place}/{Manifest.FILE}", manifest)
         except OSError:
