@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any
@@ -24,6 +25,7 @@ from .fetching import (
     fetch_file,
     fetch_logs,
     join,
+    logs_to_fetch,
     take_over,
     tell_of_broken,
 )
@@ -103,13 +105,21 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
     directory, is_new = Path(settings["directory"]), not settings["resume"]
     run = join(store, directory, listing, is_new=is_new, needs_run_file=False)
     if not is_new:
+        disk = Checkpoints(directory)
         reached = max((each.iteration for each in listing.values()), default=-1)
-        is_all = not listing.manifests and not Checkpoints(directory)
+        is_all = not listing.manifests and not disk
         tell_of_broken(listing, listing.broken, reached, is_all=is_all)
-        if listing.manifests:
-            fetch_logs(listing, Directory(directory), settings["logs"])
+        there, here = map(furthest, (listing.manifests.values(), (e.manifest for e in disk)))
+        if listing.manifests and there >= here:
+            wanted = logs_to_fetch(directory, settings["logs"], listing)
+            fetch_logs(listing, Directory(directory), wanted)
     found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
     return {"found": found, "run": run}
+
+
+def furthest(manifests: Iterable[Manifest]) -> tuple[int, int]:
+    """How far a run has come that `LocalCheckpoint` saves: the start, and the iteration."""
+    return max(((each.start, each.iteration) for each in manifests), default=(-1, -1))
 
 
 def listing_of(store: Store, settings: dict[str, Any]) -> StoreListing:

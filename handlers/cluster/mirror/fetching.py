@@ -6,7 +6,9 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -19,16 +21,16 @@ from ...files import (
     locked,
     make_directory,
     make_directory_inside,
+    move_aside,
     printable,
     put_in_place,
     refuse_odd,
     regular,
-    size_of,
     synchronise,
 )
 from .listing import RUN, StoreListing, store_name_of
 from .logs import LOGS, is_log
-from .store import ODD, SMALL, Store
+from .store import CHUNK, ODD, SMALL, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -195,8 +197,9 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
         if is_behind and name not in others:
             break
         try:
-            fetch_logs(listing, home, logs, manifest.size)
-            found = _receive(listing, name, manifest, home, is_instead=is_behind)
+            wanted = logs_to_fetch(home.path, logs, listing)
+            home.need_space(manifest.size + sum(wanted.values()))
+            found = _receive(listing, name, manifest, home, wanted, is_instead=is_behind)
             reached = manifest.iteration
             break
         except BrokenCheckpoint as error:
@@ -228,17 +231,42 @@ def tell_of_broken(
     _tell_of_halves(listing.store, unfinished)
 
 
-def fetch_logs(listing: StoreListing, home: Directory, logs: list[str], more: int = 0) -> None:
-    """Download logs that the directory lacks, or has less of; there is to be space for `more`.
+def logs_to_fetch(directory: Path, logs: list[str], listing: StoreListing) -> dict[str, int]:
+    """The logs in the store, with their sizes, except those that a log here begins with.
+
+    The longer one need not be the later one: a resume drops rows.
+
+    Raises:
+        OSError: A link, a pipe or a device is in the place of a log, or of its folder; or the store
+            cannot be read.
+    """
+    wanted = dict[str, int]()
+    for name, size in listing.sizes.items():
+        if is_log(name, logs):
+            *folders, last = name.split("/")
+            place = make_directory_inside(directory, *folders) / last
+            refuse_odd(place)
+            if size == ODD or not place.exists() or not _begins(place, _pieces(listing, name)):
+                wanted[name] = size
+    return wanted
+
+
+def fetch_logs(listing: StoreListing, home: Directory, wanted: Mapping[str, int]) -> None:
+    """Download logs; a log here that goes on otherwise is moved aside.
 
     Raises:
         OSError: The disk has too little space, or the store cannot be read.
     """
-    wanted = _logs_to_fetch(home.path, logs, listing.sizes)
-    home.need_space(more + sum(wanted.values()))
+    home.need_space(sum(wanted.values()))
     for name in wanted:
-        with appearing(home.path / name) as draft:
+        place = home.path / name
+        with appearing(place) as draft:
             _get(listing.store, name, draft)
+            if place.exists():
+                with regular(place) as file:
+                    is_start = _begins(draft, iter(partial(file.read, CHUNK), b""))
+                if not is_start:
+                    move_aside(place, "Mirror")
 
 
 def fetch_file(
@@ -270,9 +298,15 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
 
 
 def _receive(
-    listing: StoreListing, place: str, manifest: Manifest, home: Directory, *, is_instead: bool
+    listing: StoreListing,
+    place: str,
+    manifest: Manifest,
+    home: Directory,
+    logs: Mapping[str, int],
+    *,
+    is_instead: bool,
 ) -> Path:
-    """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
+    """Fetch a checkpoint and its logs; it appears only when it is whole and verified.
 
     If it comes instead of what was saved here, that is moved aside, where its number is no smaller.
 
@@ -283,6 +317,7 @@ def _receive(
     with home.scratch() as draft:
         for name in manifest.files:
             fetch_file(listing, place, manifest, name, draft / name)
+        fetch_logs(listing, home, logs)
         if is_instead:
             found = Checkpoints(home.path)
             before = [each.path for each in found if each.manifest.number < manifest.number]
@@ -297,20 +332,17 @@ def _receive(
     return saved.path
 
 
-def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:
-    """The logs that are missing here, or shorter than in the store: a run's log only grows.
+def _begins(path: Path, pieces: Iterable[bytes]) -> bool:
+    """True if a file here begins with these bytes."""
+    with regular(path) as file:
+        return all(file.read(len(piece)) == piece for piece in pieces)
 
-    Raises:
-        OSError: A link, a pipe or a device is in the place of a log, or of its folder.
-    """
-    wanted = dict[str, int]()
-    for name in (each for each in sizes if is_log(each, logs)):
-        *folders, last = name.split("/")
-        place = make_directory_inside(directory, *folders) / last
-        refuse_odd(place)
-        if sizes[name] == ODD or not place.exists() or size_of(place) < sizes[name]:
-            wanted[name] = sizes[name]
-    return wanted
+
+def _pieces(listing: StoreListing, name: str) -> Iterator[bytes]:
+    """The bytes of a log in the store, piece by piece."""
+    size = listing.sizes[name]
+    for at in range(0, size, CHUNK):
+        yield again(listing.store, methodcaller("read", name, at, min(at + CHUNK, size)))
 
 
 def _get(store: Store, name: str, path: Path) -> None:

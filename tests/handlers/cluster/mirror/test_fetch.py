@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from camshaft.handlers import fetch, latest
+from camshaft.handlers.cluster.mirror.copying import look_for
 from camshaft.handlers.cluster.mirror.fetching import StoreError
 from camshaft.handlers.cluster.mirror.store import Store, check_address
 
@@ -85,6 +86,54 @@ def test_a_directory_that_is_newer_wins_and_one_that_is_older_gets_the_newer(
     assert fetch(url, away).name == "iteration-0000000002"
     assert iterations(away) == [1, 2]
     assert (away / "rows.jsonl").read_text() == "1\n2\n"
+
+
+def test_logs_come_with_their_checkpoint_though_others_here_are_longer(
+    store, run, url, fresh, caplog
+):
+    save(run, 1)
+    (run / "rows.jsonl").write_text("1\n")
+    copy_all(store, run)
+    with (run / "rows.jsonl").open("a") as file:
+        file.write("2, before the machine was lost\n")
+    fetch(url, fresh)
+    save(fresh, 2)
+    (fresh / "rows.jsonl").write_text("1\n2\n")
+    copy_all(store, fresh)
+    fetch(url, run)
+    assert (run / "rows.jsonl").read_text() == "1\n2\n"
+    assert (run / "rows.jsonl.1").read_text() == "1\n2, before the machine was lost\n"
+    assert f"moved to {run}/rows.jsonl.1" in caplog.text
+    with (run / "rows.jsonl").open("a") as file:
+        file.write("3\n")
+    save(fresh, 3)
+    copy_all(store, fresh)
+    fetch(url, run)
+    assert (run / "rows.jsonl").read_text() == "1\n2\n3\n"  # they are those of the store, and more
+    assert not (run / "rows.jsonl.2").exists()
+
+
+def test_where_the_checkpoint_cannot_be_fetched_the_logs_stay(store, run, url, fresh, tmp_path):
+    save(run, 1)
+    (run / "rows.jsonl").write_text("1\n")
+    copy_all(store, run)
+    fetch(url, fresh)
+    (fresh / "rows.jsonl").write_text("one\n")
+    save(run, 2)
+    copy_all(store, run)
+    damage(tmp_path / "store", 2)
+    assert fetch(url, fresh) is None
+    assert (fresh / "rows.jsonl").read_text() == "one\n"
+
+
+def test_logs_stay_on_hosts_whose_own_disks_are_further_than_the_store(store, run, tmp_path):
+    save(run, 1)
+    (run / "rows.jsonl").write_text("1\n2, before a resume\n")
+    copy_all(store, run)
+    save(run, 2)
+    (run / "rows.jsonl").write_text("1\n2\n")
+    look_for(store, {"directory": str(run), "logs": ["*.jsonl"], "resume": True})
+    assert (run / "rows.jsonl").read_text() == "1\n2\n"
 
 
 @pytest.fixture
