@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from .fetching import (
@@ -42,11 +42,13 @@ ERRORS = (FileExistsError, BlockingIOError, StoreError, BrokenCheckpoint, ValueE
 """By name: the errors that the training may be asked to raise."""
 
 
-def main() -> None:
-    """Copy by the settings in the first line of the input, until its end or a message to finish."""
-    global _lines  # what a library prints is dropped
-    parent, _lines = os.getppid(), os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def main(lines: TextIO) -> None:
+    """Copy by the settings in the first line of the input, until its end or a message to finish.
+
+    Messages go to `lines`.
+    """
+    global _lines
+    parent, _lines = os.getppid(), lines
     settings = json.loads(sys.stdin.readline())
     logger.setLevel(logging.INFO)
     logger.addHandler(Telling())
@@ -234,7 +236,7 @@ class Telling(logging.Handler):
 
 
 _one_at_a_time = Lock()
-_lines = sys.stdout
+_lines: TextIO = sys.stdout
 
 
 def tell(**message: Any) -> None:
