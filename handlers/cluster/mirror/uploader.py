@@ -34,7 +34,7 @@ CANNOT_LINK = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOS
 
 
 class GoneError(Exception):
-    """A checkpoint was dropped from the disk before it could be copied."""
+    """A file of a checkpoint, or the link that keeps it, is gone before it could be copied."""
 
 
 class Uploader:
@@ -189,10 +189,14 @@ class Uploader:
                     if f"{place}/{each}" not in self._verified:
                         self._put(f"{place}/{each}", folder / each, files[each])
         except (GoneError, DamagedError) as error:
-            self._passed_over.add(name)
-            if isinstance(error, DamagedError):
-                logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
+            # The links may be gone, and not the checkpoint: then the next step makes them anew.
+            is_here = all((saved.path / each).exists() for each in own)
+            if isinstance(error, DamagedError) or not is_here:
+                self._passed_over.add(name)
+                if saved.path.exists():
+                    logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
             listing.drop(place, saved.manifest)
+            self._verified.clear()
             return
         if self._host is None:
             note_copies(self.directory, {*listing, name})
@@ -216,7 +220,7 @@ class Uploader:
         except FileNotFoundError:
             if path.exists():  # the store, not the disk, lacks something
                 raise
-            raise GoneError from None
+            raise GoneError(f"{path.name} is missing") from None
         self._verified.add(name)
 
     def _drop_unclaimed(self, listing: StoreListing) -> None:
@@ -279,14 +283,14 @@ def linked(saved: Saved, files: Iterable[str]) -> Generator[Path, None, None]:
     The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
 
     Raises:
-        GoneError: The run has dropped the checkpoint already.
+        GoneError: A file is not there; the run may have dropped the checkpoint already.
     """
     with Directory(saved.path.parent).scratch() as folder:
         try:
             for name in files:
                 os.link(saved.path / name, folder / name, follow_symlinks=False)
-        except FileNotFoundError:
-            raise GoneError from None
+        except FileNotFoundError as error:
+            raise GoneError(f"{Path(error.filename).name} is missing") from None
         except OSError as error:
             if error.errno not in CANNOT_LINK:
                 raise
