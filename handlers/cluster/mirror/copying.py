@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, TextIO
@@ -25,7 +25,6 @@ from .fetching import (
     fetch_file,
     fetch_logs,
     join,
-    logs_to_fetch,
     take_over,
     tell_of_broken,
 )
@@ -43,10 +42,7 @@ ERRORS = (FileExistsError, BlockingIOError, StoreError, BrokenCheckpoint, ValueE
 
 
 def main(lines: TextIO) -> None:
-    """Copy by the settings in the first line of the input, until its end or a message to finish.
-
-    Messages go to `lines`.
-    """
+    """Copy by the settings that the input begins with, until its end or a message to finish."""
     global _lines
     parent, _lines = os.getppid(), lines
     settings = json.loads(sys.stdin.readline())
@@ -111,17 +107,13 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
         reached = max((each.iteration for each in listing.values()), default=-1)
         is_all = not listing.manifests and not disk
         tell_of_broken(listing, listing.broken, reached, is_all=is_all)
-        there, here = map(furthest, (listing.manifests.values(), (e.manifest for e in disk)))
-        if listing.manifests and there >= here:
-            wanted = logs_to_fetch(directory, settings["logs"], listing)
-            fetch_logs(listing, Directory(directory), wanted)
+        # Logs are of the furthest checkpoint, be it here or there.
+        here, there = [each.manifest for each in disk], [*listing.manifests.values()]
+        furthest = max([*there, *here], key=attrgetter("start", "iteration"), default=None)
+        if furthest in there:
+            fetch_logs(listing, Directory(directory), settings["logs"])
     found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
     return {"found": found, "run": run}
-
-
-def furthest(manifests: Iterable[Manifest]) -> tuple[int, int]:
-    """How far a run has come that `LocalCheckpoint` saves: the start, and the iteration."""
-    return max(((each.start, each.iteration) for each in manifests), default=(-1, -1))
 
 
 def listing_of(store: Store, settings: dict[str, Any]) -> StoreListing:

@@ -6,9 +6,8 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -16,7 +15,6 @@ from uuid import uuid4
 from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from ...files import (
     NotRegularError,
-    appearing,
     budget,
     locked,
     make_directory,
@@ -30,7 +28,7 @@ from ...files import (
 )
 from .listing import RUN, StoreListing, store_name_of
 from .logs import LOGS, is_log
-from .store import CHUNK, ODD, SMALL, Store
+from .store import CHUNK, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -124,7 +122,7 @@ def join(
     Raises:
         FileExistsError: The directory and the store hold different runs.
     """
-    here = _run_at(directory)
+    here = _noted(directory / RUN) or None
     if listing.is_used:
         run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
         if here != run and (here or needs_run_file) and Checkpoints(directory):
@@ -145,21 +143,13 @@ def copies_of_others(listing: StoreListing, directory: Path) -> set[str]:
     Numbers of saves do not tell: each machine counts on from the checkpoint that it has fetched.
     """
     here = {store_name_of(each.manifest, listing) for each in Checkpoints(directory)}
-    return listing.keys() - here - _noted_copies(directory)
+    return listing.keys() - here - {*_noted(directory / COPIES).split()}
 
 
 def note_copies(directory: Path, names: set[str]) -> None:
     """Note in the directory which copies of the store it knows."""
-    if names != _noted_copies(directory):
-        put_in_place(directory / COPIES, "\n".join(sorted(names)).encode())
-
-
-def _noted_copies(directory: Path) -> set[str]:
-    try:
-        with regular(directory / COPIES) as file:
-            return {*file.read(budget.LARGEST_MANIFEST).decode("ascii", "replace").split()}
-    except FileNotFoundError:
-        return set()
+    if (text := " ".join(sorted(names))) != _noted(directory / COPIES):
+        put_in_place(directory / COPIES, text.encode())
 
 
 def again(store: Store, read: Callable[[Store], Result]) -> Result:
@@ -197,9 +187,7 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
         if is_behind and name not in others:
             break
         try:
-            wanted = logs_to_fetch(home.path, logs, listing)
-            home.need_space(manifest.size + sum(wanted.values()))
-            found = _receive(listing, name, manifest, home, wanted, is_instead=is_behind)
+            found = _receive(listing, name, home, logs, is_instead=is_behind)
             reached = manifest.iteration
             break
         except BrokenCheckpoint as error:
@@ -231,42 +219,28 @@ def tell_of_broken(
     _tell_of_halves(listing.store, unfinished)
 
 
-def logs_to_fetch(directory: Path, logs: list[str], listing: StoreListing) -> dict[str, int]:
-    """The logs in the store, with their sizes, except those that a log here begins with.
+def fetch_logs(listing: StoreListing, home: Directory, logs: list[str]) -> None:
+    """Download logs; what rows are here instead is moved aside, and what rows follow them stays.
 
-    The longer one need not be the later one: a resume drops rows.
-
-    Raises:
-        OSError: A link, a pipe or a device is in the place of a log, or of its folder; or the store
-            cannot be read.
-    """
-    wanted = dict[str, int]()
-    for name, size in listing.sizes.items():
-        if is_log(name, logs):
-            *folders, last = name.split("/")
-            place = make_directory_inside(directory, *folders) / last
-            refuse_odd(place)
-            if size == ODD or not place.exists() or not _begins(place, _pieces(listing, name)):
-                wanted[name] = size
-    return wanted
-
-
-def fetch_logs(listing: StoreListing, home: Directory, wanted: Mapping[str, int]) -> None:
-    """Download logs; a log here that goes on otherwise is moved aside.
+    The longer log need not be the later one: a resume drops rows.
 
     Raises:
-        OSError: The disk has too little space, or the store cannot be read.
+        OSError: A link, a pipe or a device is in the place of a log, or of its folder; the disk has
+            too little space; or the store cannot be read.
     """
-    home.need_space(sum(wanted.values()))
-    for name in wanted:
-        place = home.path / name
-        with appearing(place) as draft:
+    for name in (each for each in listing.sizes if is_log(each, logs)):
+        *folders, last = name.split("/")
+        place = make_directory_inside(home.path, *folders) / last
+        refuse_odd(place)
+        with home.scratch() as folder:
+            home.need_space(listing.sizes[name])
+            draft = folder / last
             _get(listing.store, name, draft)
-            if place.exists():
-                with regular(place) as file:
-                    is_start = _begins(draft, iter(partial(file.read, CHUNK), b""))
-                if not is_start:
+            if not place.exists() or not _begins(place, draft):
+                if place.exists() and not _begins(draft, place):
                     move_aside(place, "Mirror")
+                draft.replace(place)
+                synchronise(place.parent)
 
 
 def fetch_file(
@@ -298,13 +272,7 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
 
 
 def _receive(
-    listing: StoreListing,
-    place: str,
-    manifest: Manifest,
-    home: Directory,
-    logs: Mapping[str, int],
-    *,
-    is_instead: bool,
+    listing: StoreListing, place: str, home: Directory, logs: list[str], *, is_instead: bool
 ) -> Path:
     """Fetch a checkpoint and its logs; it appears only when it is whole and verified.
 
@@ -314,6 +282,8 @@ def _receive(
         BrokenCheckpoint: The store does not give what the manifest says.
         OSError: The disk has no space.
     """
+    manifest, sizes = listing[place], listing.sizes
+    home.need_space(manifest.size + sum(sizes[name] for name in sizes if is_log(name, logs)))
     with home.scratch() as draft:
         for name in manifest.files:
             fetch_file(listing, place, manifest, name, draft / name)
@@ -332,17 +302,11 @@ def _receive(
     return saved.path
 
 
-def _begins(path: Path, pieces: Iterable[bytes]) -> bool:
-    """True if a file here begins with these bytes."""
-    with regular(path) as file:
+def _begins(path: Path, start: Path) -> bool:
+    """True if a file begins with all of another one."""
+    with regular(path) as file, regular(start) as other:
+        pieces = iter(partial(other.read, CHUNK), b"")
         return all(file.read(len(piece)) == piece for piece in pieces)
-
-
-def _pieces(listing: StoreListing, name: str) -> Iterator[bytes]:
-    """The bytes of a log in the store, piece by piece."""
-    size = listing.sizes[name]
-    for at in range(0, size, CHUNK):
-        yield again(listing.store, methodcaller("read", name, at, min(at + CHUNK, size)))
 
 
 def _get(store: Store, name: str, path: Path) -> None:
@@ -362,9 +326,9 @@ def _get(store: Store, name: str, path: Path) -> None:
     synchronise(path)
 
 
-def _run_at(directory: Path) -> str | None:
+def _noted(path: Path) -> str:
     try:
-        with regular(directory / RUN) as file:
-            return printable(file.read(SMALL).decode("ascii", "replace").strip()) or None
+        with regular(path) as file:
+            return printable(file.read(budget.LARGEST_MANIFEST).decode("ascii", "replace").strip())
     except FileNotFoundError:
-        return None
+        return ""
