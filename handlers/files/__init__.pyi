@@ -9,6 +9,7 @@ from .durable import beside as beside
 from .durable import link_folder as link_folder
 from .durable import make_directory as make_directory
 from .durable import make_directory_inside as make_directory_inside
+from .durable import move_aside as move_aside
 from .durable import named_again as named_again
 from .durable import put_in_place as put_in_place
 from .durable import remove_path as remove_path

@@ -8,6 +8,7 @@ import re
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from io import BufferedReader
+from itertools import count
 from pathlib import Path
 from shutil import copyfileobj, copytree, rmtree
 from typing import Any, BinaryIO
@@ -205,3 +206,14 @@ def remove_path(path: Path) -> None:
             rmtree(path, ignore_errors=True)
         else:
             path.unlink()
+
+
+def move_aside(path: Path, kind: str) -> None:
+    """Make place for a new file: rename another run's to `<path>.1`, or the next free number."""
+    if not path.stat().st_size:
+        path.unlink()
+        return
+    names = (path.with_name(f"{path.name}.{number}") for number in count(1))
+    aside = next(name for name in names if not os.path.lexists(name))
+    path.rename(aside)
+    logger.warning("%s: %s holds the rows of another run; moved to %s", kind, path, aside)

@@ -9,13 +9,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
 
 from ...engine import Engine, EventEnum, Trigger
 from ..common import AT_EACH_ROW
-from ..files import appending, refuse_odd, refuse_removed, regular, replacing, sweep
+from ..files import appending, move_aside, refuse_odd, refuse_removed, regular, replacing, sweep
 from .logger import LogsRows
 from .rows import Row, Start
 
@@ -204,14 +203,3 @@ def replace(path: Path, pieces: Iterable[bytes]) -> None:
         file.writelines(pieces)
         file.flush()
         os.fsync(file.fileno())
-
-
-def move_aside(path: Path, kind: str) -> None:
-    """Make place for a new file: rename another run's to `<path>.1`, or the next free number."""
-    if not path.stat().st_size:
-        path.unlink()
-        return
-    names = (path.with_name(f"{path.name}.{number}") for number in count(1))
-    aside = next(name for name in names if not os.path.lexists(name))
-    path.rename(aside)
-    logger.warning("%s: %s holds the rows of another run; moved to %s", kind, path, aside)

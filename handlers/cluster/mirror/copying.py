@@ -13,9 +13,10 @@ import logging
 import os
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 from threading import Event, Lock, Thread
-from typing import Any
+from typing import Any, TextIO
 
 from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from .fetching import (
@@ -40,11 +41,10 @@ ERRORS = (FileExistsError, BlockingIOError, StoreError, BrokenCheckpoint, ValueE
 """By name: the errors that the training may be asked to raise."""
 
 
-def main() -> None:
-    """Copy by the settings in the first line of the input, until its end or a message to finish."""
-    global _lines  # what a library prints is dropped
-    parent, _lines = os.getppid(), os.fdopen(os.dup(1), "w")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+def main(lines: TextIO) -> None:
+    """Copy by the settings that the input begins with, until its end or a message to finish."""
+    global _lines
+    parent, _lines = os.getppid(), lines
     settings = json.loads(sys.stdin.readline())
     logger.setLevel(logging.INFO)
     logger.addHandler(Telling())
@@ -103,10 +103,14 @@ def look_for(store: Store, settings: dict[str, Any]) -> dict[str, Any]:
     directory, is_new = Path(settings["directory"]), not settings["resume"]
     run = join(store, directory, listing, is_new=is_new, needs_run_file=False)
     if not is_new:
+        disk = Checkpoints(directory)
         reached = max((each.iteration for each in listing.values()), default=-1)
-        is_all = not listing.manifests and not Checkpoints(directory)
+        is_all = not listing.manifests and not disk
         tell_of_broken(listing, listing.broken, reached, is_all=is_all)
-        if listing.manifests:
+        # Logs are of the furthest checkpoint, be it here or there.
+        here, there = [each.manifest for each in disk], [*listing.manifests.values()]
+        furthest = max([*there, *here], key=attrgetter("start", "iteration"), default=None)
+        if furthest in there:
             fetch_logs(listing, Directory(directory), settings["logs"])
     found = [[m.to_json(), [*listing.objects[name]]] for name, m in listing.manifests.items()]
     return {"found": found, "run": run}
@@ -224,7 +228,7 @@ class Telling(logging.Handler):
 
 
 _one_at_a_time = Lock()
-_lines = sys.stdout
+_lines: TextIO = sys.stdout
 
 
 def tell(**message: Any) -> None:

@@ -7,6 +7,7 @@ import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -14,20 +15,20 @@ from uuid import uuid4
 from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
 from ...files import (
     NotRegularError,
-    appearing,
+    budget,
     locked,
     make_directory,
     make_directory_inside,
+    move_aside,
     printable,
     put_in_place,
     refuse_odd,
     regular,
-    size_of,
     synchronise,
 )
-from .listing import RUN, StoreListing
+from .listing import RUN, StoreListing, store_name_of
 from .logs import LOGS, is_log
-from .store import ODD, SMALL, Store
+from .store import CHUNK, Store
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -41,6 +42,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of the disk, not of the store."""
 SHOWN = 20
 """The most broken copies that a message names."""
+COPIES = "COPIES"
+"""In a run's directory, the names of the copies in the store that it has made, or found there."""
 
 Result = TypeVar("Result")
 
@@ -97,7 +100,9 @@ def take_over(
     make_directory(directory)
     with locked(directory):
         join(store, directory, listing, is_new=is_new)
-        return _fetch_newest(Directory(directory), logs, listing)
+        found = _fetch_newest(Directory(directory), logs, listing)
+        note_copies(directory, {*listing})
+        return found
 
 
 def join(
@@ -117,7 +122,7 @@ def join(
     Raises:
         FileExistsError: The directory and the store hold different runs.
     """
-    here = _run_at(directory)
+    here = _noted(directory / RUN) or None
     if listing.is_used:
         run = again(store, lambda store: store.noted(RUN)) or uuid4().hex
         if here != run and (here or needs_run_file) and Checkpoints(directory):
@@ -130,6 +135,21 @@ def join(
     if here != run:
         put_in_place(directory / RUN, run.encode())
     return run
+
+
+def copies_of_others(listing: StoreListing, directory: Path) -> set[str]:
+    """The names of copies that another machine made since this directory last saw the store.
+
+    Numbers of saves do not tell: each machine counts on from the checkpoint that it has fetched.
+    """
+    here = {store_name_of(each.manifest, listing) for each in Checkpoints(directory)}
+    return listing.keys() - here - {*_noted(directory / COPIES).split()}
+
+
+def note_copies(directory: Path, names: set[str]) -> None:
+    """Note in the directory which copies of the store it knows."""
+    if (text := " ".join(sorted(names))) != _noted(directory / COPIES):
+        put_in_place(directory / COPIES, text.encode())
 
 
 def again(store: Store, read: Callable[[Store], Result]) -> Result:
@@ -161,12 +181,14 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
     newest = max((each.number for each in here), default=-1)
     broken, found = dict(listing.broken), None
     reached = max((each.iteration for each in here), default=-1)
+    others = copies_of_others(listing, home.path)
     for name, manifest in reversed(listing.in_order()):
-        if manifest.number <= newest:
+        is_behind = manifest.number <= newest
+        if is_behind and name not in others:
             break
         try:
-            fetch_logs(listing, home, logs, manifest.size)
-            found, reached = _receive(listing, name, manifest, home), manifest.iteration
+            found = _receive(listing, name, home, logs, is_instead=is_behind)
+            reached = manifest.iteration
             break
         except BrokenCheckpoint as error:
             broken[name] = error.reason
@@ -197,17 +219,28 @@ def tell_of_broken(
     _tell_of_halves(listing.store, unfinished)
 
 
-def fetch_logs(listing: StoreListing, home: Directory, logs: list[str], more: int = 0) -> None:
-    """Download logs that the directory lacks, or has less of; there is to be space for `more`.
+def fetch_logs(listing: StoreListing, home: Directory, logs: list[str]) -> None:
+    """Download logs; what rows are here instead is moved aside, and what rows follow them stays.
+
+    The longer log need not be the later one: a resume drops rows.
 
     Raises:
-        OSError: The disk has too little space, or the store cannot be read.
+        OSError: A link, a pipe or a device is in the place of a log, or of its folder; the disk has
+            too little space; or the store cannot be read.
     """
-    wanted = _logs_to_fetch(home.path, logs, listing.sizes)
-    home.need_space(more + sum(wanted.values()))
-    for name in wanted:
-        with appearing(home.path / name) as draft:
+    for name in (each for each in listing.sizes if is_log(each, logs)):
+        *folders, last = name.split("/")
+        place = make_directory_inside(home.path, *folders) / last
+        refuse_odd(place)
+        with home.scratch() as folder:
+            home.need_space(listing.sizes[name])
+            draft = folder / last
             _get(listing.store, name, draft)
+            if not place.exists() or not _begins(place, draft):
+                if place.exists() and not _begins(draft, place):
+                    move_aside(place, "Mirror")
+                draft.replace(place)
+                synchronise(place.parent)
 
 
 def fetch_file(
@@ -238,35 +271,42 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def _receive(listing: StoreListing, place: str, manifest: Manifest, home: Directory) -> Path:
-    """Fetch a checkpoint; it appears in the directory only when it is whole and verified.
+def _receive(
+    listing: StoreListing, place: str, home: Directory, logs: list[str], *, is_instead: bool
+) -> Path:
+    """Fetch a checkpoint and its logs; it appears only when it is whole and verified.
+
+    If it comes instead of what was saved here, that is moved aside, where its number is no smaller.
 
     Raises:
         BrokenCheckpoint: The store does not give what the manifest says.
         OSError: The disk has no space.
     """
+    manifest, sizes = listing[place], listing.sizes
+    home.need_space(manifest.size + sum(sizes[name] for name in sizes if is_log(name, logs)))
     with home.scratch() as draft:
         for name in manifest.files:
             fetch_file(listing, place, manifest, name, draft / name)
+        fetch_logs(listing, home, logs)
+        if is_instead:
+            found = Checkpoints(home.path)
+            before = [each.path for each in found if each.manifest.number < manifest.number]
+            aside = home.set_aside(before)
+            logger.warning(
+                "another machine has gone on with the run: %s holds its iteration %d, and the run "
+                "resumes from that; what was saved here instead, up to iteration %d, is in %s",
+                *(listing.store.url, manifest.iteration, found[-1].manifest.iteration, aside),
+            )
         saved = home.commit(draft, manifest, place=home.unused(manifest.iteration))
     logger.info("fetched %s from %s/%s", saved.path, listing.store.url, place)
     return saved.path
 
 
-def _logs_to_fetch(directory: Path, logs: list[str], sizes: dict[str, int]) -> dict[str, int]:
-    """The logs that are missing here, or shorter than in the store: a run's log only grows.
-
-    Raises:
-        OSError: A link, a pipe or a device is in the place of a log, or of its folder.
-    """
-    wanted = dict[str, int]()
-    for name in (each for each in sizes if is_log(each, logs)):
-        *folders, last = name.split("/")
-        place = make_directory_inside(directory, *folders) / last
-        refuse_odd(place)
-        if sizes[name] == ODD or not place.exists() or size_of(place) < sizes[name]:
-            wanted[name] = sizes[name]
-    return wanted
+def _begins(path: Path, start: Path) -> bool:
+    """True if a file begins with all of another one."""
+    with regular(path) as file, regular(start) as other:
+        pieces = iter(partial(other.read, CHUNK), b"")
+        return all(file.read(len(piece)) == piece for piece in pieces)
 
 
 def _get(store: Store, name: str, path: Path) -> None:
@@ -286,9 +326,9 @@ def _get(store: Store, name: str, path: Path) -> None:
     synchronise(path)
 
 
-def _run_at(directory: Path) -> str | None:
+def _noted(path: Path) -> str:
     try:
-        with regular(directory / RUN) as file:
-            return printable(file.read(SMALL).decode("ascii", "replace").strip()) or None
+        with regular(path) as file:
+            return printable(file.read(budget.LARGEST_MANIFEST).decode("ascii", "replace").strip())
     except FileNotFoundError:
-        return None
+        return ""

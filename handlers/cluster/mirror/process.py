@@ -14,7 +14,7 @@ from threading import Thread
 from typing import Any
 
 from ...checkpoint import Checkpoints, Manifest, Saved
-from ...files import remove_path
+from ...files import record_of, remove_path
 from .copying import ERRORS, FAILS
 from .fetching import StoreError
 from .parts import Host, Outbox
@@ -22,7 +22,13 @@ from .parts import Host, Outbox
 logger: logging.Logger = logging.getLogger("camshaft")
 
 KINDS = {each.__name__: each for each in ERRORS}
-START = f"from {__package__}.copying import main; main()"
+START = f"""import os
+os.write(1, b"\\n")
+lines = os.fdopen(os.dup(1), "w")
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+from {__package__}.copying import main
+main(lines)"""
+"""What the process does: before any import that may print, its output becomes one for messages."""
 
 
 class StoreProcess:
@@ -137,6 +143,7 @@ class StoreProcess:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,
             text=True,
+            errors="replace",
         )
         self._answers = SimpleQueue[dict[str, Any]]()
         heard = self._process, self._answers
@@ -186,19 +193,22 @@ class StoreProcess:
         """Take what the process writes, line by line, until it ends."""
         assert process.stdout is not None
         is_ready = False
-        for line in process.stdout:
-            message = json.loads(line)
-            if "level" in message:
-                self._log(message["level"], message["text"])
-            elif "behind" in message:
-                self._behind = message["behind"]
-            elif is_ready and "fetched" not in message:
-                self._refusal = message["text"]
-                self._log(logging.ERROR, f"nothing more is copied: {message['text']}")
-            else:
-                answers.put(message)
-                is_ready = is_ready or "ready" in message
-        answers.put({"error": "OSError", "text": "the process that copies has ended"})
+        try:
+            for line in process.stdout:
+                if (message := record_of(line.encode())) is None:
+                    continue  # printed by something else, or torn by a kill
+                if "level" in message:
+                    self._log(message["level"], message["text"])
+                elif "behind" in message:
+                    self._behind = message["behind"]
+                elif is_ready and "fetched" not in message:
+                    self._refusal = message["text"]
+                    self._log(logging.ERROR, f"nothing more is copied: {message['text']}")
+                else:
+                    answers.put(message)
+                    is_ready = is_ready or "ready" in message
+        finally:
+            answers.put({"error": "OSError", "text": "the process that copies has ended"})
 
     def _log(self, level: int, text: str) -> None:
         """Log a message; keep a warning for the journal, too."""

@@ -19,7 +19,7 @@ from ...checkpoint import (
     Saved,
 )
 from ...files import regular, remove_path
-from .fetching import join
+from .fetching import copies_of_others, join, note_copies
 from .listing import DRAFT, RUN, StoreListing, store_name_of
 from .logs import logs_in
 from .parts import Host
@@ -34,7 +34,7 @@ CANNOT_LINK = (errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOTSUP, errno.ENOS
 
 
 class GoneError(Exception):
-    """A checkpoint was dropped from the disk before it could be copied."""
+    """A file of a checkpoint, or the link that keeps it, is gone before it could be copied."""
 
 
 class Uploader:
@@ -83,7 +83,7 @@ class Uploader:
         """Find out what the store holds and whose run it is; remove unfinished copies.
 
         Raises:
-            FileExistsError: The store holds another run.
+            FileExistsError: The store holds another run, or what another machine has copied.
         """
         is_new = self._listing is None
         if not is_new:
@@ -92,6 +92,11 @@ class Uploader:
         if self._is_first:
             needs_run_file = self._host is None
             run = join(self.store, self.directory, listing, needs_run_file=needs_run_file)
+            if needs_run_file and (others := copies_of_others(listing, self.directory)):
+                raise FileExistsError(
+                    f"another machine has gone on with the run: {self.store.url} holds its "
+                    f"{max(others)}; to go on from there, start the script again here"
+                )
             self.store.note(RUN, run)
         # Of this process's own halves, those stay that it can go on with.
         here = () if is_new else Checkpoints(self._outbox or self.directory)
@@ -184,11 +189,17 @@ class Uploader:
                     if f"{place}/{each}" not in self._verified:
                         self._put(f"{place}/{each}", folder / each, files[each])
         except (GoneError, DamagedError) as error:
-            self._passed_over.add(name)
-            if isinstance(error, DamagedError):
-                logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
+            # The links may be gone, and not the checkpoint: then the next step makes them anew.
+            is_here = all((saved.path / each).exists() for each in own)
+            if isinstance(error, DamagedError) or not is_here:
+                self._passed_over.add(name)
+                if saved.path.exists():
+                    logger.warning("%s is not copied to %s: %s", saved.path, self.store.url, error)
             listing.drop(place, saved.manifest)
+            self._verified.clear()
             return
+        if self._host is None:
+            note_copies(self.directory, {*listing, name})
         try:
             self.store.put_small(f"{place}/{Manifest.FILE}", manifest)
         except OSError:
@@ -209,7 +220,7 @@ class Uploader:
         except FileNotFoundError:
             if path.exists():  # the store, not the disk, lacks something
                 raise
-            raise GoneError from None
+            raise GoneError(f"{path.name} is missing") from None
         self._verified.add(name)
 
     def _drop_unclaimed(self, listing: StoreListing) -> None:
@@ -272,14 +283,14 @@ def linked(saved: Saved, files: Iterable[str]) -> Generator[Path, None, None]:
     The files are hard links. On a disk without hard links, the folder is the checkpoint itself.
 
     Raises:
-        GoneError: The run has dropped the checkpoint already.
+        GoneError: A file is not there; the run may have dropped the checkpoint already.
     """
     with Directory(saved.path.parent).scratch() as folder:
         try:
             for name in files:
                 os.link(saved.path / name, folder / name, follow_symlinks=False)
-        except FileNotFoundError:
-            raise GoneError from None
+        except FileNotFoundError as error:
+            raise GoneError(f"{Path(error.filename).name} is missing") from None
         except OSError as error:
             if error.errno not in CANNOT_LINK:
                 raise

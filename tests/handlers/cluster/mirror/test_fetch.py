@@ -7,10 +7,11 @@ import subprocess
 import pytest
 
 from camshaft.handlers import fetch, latest
+from camshaft.handlers.cluster.mirror.copying import look_for
 from camshaft.handlers.cluster.mirror.fetching import StoreError
 from camshaft.handlers.cluster.mirror.store import Store, check_address
 
-from .conftest import content_of, copy_all, iterations, save
+from .conftest import begun, content_of, copy_all, iterations, save
 from .faulty import Faulty, kills
 
 
@@ -85,6 +86,122 @@ def test_a_directory_that_is_newer_wins_and_one_that_is_older_gets_the_newer(
     assert fetch(url, away).name == "iteration-0000000002"
     assert iterations(away) == [1, 2]
     assert (away / "rows.jsonl").read_text() == "1\n2\n"
+
+
+def test_logs_come_with_their_checkpoint_though_others_here_are_longer(
+    store, run, url, fresh, caplog
+):
+    save(run, 1)
+    (run / "rows.jsonl").write_text("1\n")
+    copy_all(store, run)
+    with (run / "rows.jsonl").open("a") as file:
+        file.write("2, before the machine was lost\n")
+    fetch(url, fresh)
+    save(fresh, 2)
+    (fresh / "rows.jsonl").write_text("1\n2\n")
+    copy_all(store, fresh)
+    fetch(url, run)
+    assert (run / "rows.jsonl").read_text() == "1\n2\n"
+    assert (run / "rows.jsonl.1").read_text() == "1\n2, before the machine was lost\n"
+    assert f"moved to {run}/rows.jsonl.1" in caplog.text
+    with (run / "rows.jsonl").open("a") as file:
+        file.write("3\n")
+    save(fresh, 3)
+    copy_all(store, fresh)
+    fetch(url, run)
+    assert (run / "rows.jsonl").read_text() == "1\n2\n3\n"  # they are those of the store, and more
+    assert not (run / "rows.jsonl.2").exists()
+
+
+def test_where_the_checkpoint_cannot_be_fetched_the_logs_stay(store, run, url, fresh, tmp_path):
+    save(run, 1)
+    (run / "rows.jsonl").write_text("1\n")
+    copy_all(store, run)
+    fetch(url, fresh)
+    (fresh / "rows.jsonl").write_text("one\n")
+    save(run, 2)
+    copy_all(store, run)
+    damage(tmp_path / "store", 2)
+    assert fetch(url, fresh) is None
+    assert (fresh / "rows.jsonl").read_text() == "one\n"
+
+
+def test_logs_stay_on_hosts_whose_own_disks_are_further_than_the_store(store, run, tmp_path):
+    save(run, 1)
+    (run / "rows.jsonl").write_text("1\n2, before a resume\n")
+    copy_all(store, run)
+    save(run, 2)
+    (run / "rows.jsonl").write_text("1\n2\n")
+    look_for(store, {"directory": str(run), "logs": ["*.jsonl"], "resume": True})
+    assert (run / "rows.jsonl").read_text() == "1\n2\n"
+
+
+@pytest.fixture
+def gone_on(store, run, url, fresh):
+    """A machine saved to 59 after its last copy; another one went on from that copy to 400."""
+    save(run, 10)
+    copy_all(store, run)
+    for iteration in range(11, 60):
+        save(run, iteration)
+    fetch(url, fresh)
+    begun(store, fresh)
+
+    def go_on():
+        for iteration in (100, 200, 300, 400):
+            save(fresh, iteration)
+        copy_all(store, fresh)
+
+    return go_on
+
+
+def test_where_another_machine_has_gone_on_the_run_goes_on_and_its_copies_stay(
+    store, run, url, tmp_path, gone_on, caplog
+):
+    """Its saves have smaller numbers: it counts on from the one that it has fetched."""
+    gone_on()
+    newest = iterations(tmp_path / "store")
+    assert newest == [300, 400]
+    assert fetch(url, run).name == "iteration-0000000400"
+    assert iterations(run) == [400]
+    assert iterations(run / "earlier.1") == [58, 59]
+    assert "what was saved here instead, up to iteration 59, is in" in caplog.text
+    assert fetch(url, run) is None
+    save(run, 401)
+    copy_all(store, run)
+    assert iterations(tmp_path / "store") == [400, 401]
+
+
+def test_a_machine_that_copied_nothing_costs_another_one_no_iteration(
+    store, run, url, tmp_path, gone_on
+):
+    assert fetch(url, run) is None
+    assert iterations(run) == [58, 59]
+    copy_all(store, run)
+    assert iterations(tmp_path / "store") == [58, 59]
+
+
+def test_a_machine_that_could_not_look_at_its_start_removes_nothing_of_another_one(
+    store, run, tmp_path, gone_on
+):
+    gone_on()
+    with pytest.raises(FileExistsError, match="another machine has gone on .*-0000000400"):
+        copy_all(store, run)
+    assert iterations(tmp_path / "store") == [300, 400]
+
+
+def test_a_run_that_was_set_back_goes_on_from_there_here_and_elsewhere(store, run, url, tmp_path):
+    for iteration in (200, 500):
+        save(run, iteration)
+    copy_all(store, run)
+    away = shutil.copytree(run, tmp_path / "away")
+    for iteration in range(501, 510):
+        save(away, iteration)
+    save(run, 210)
+    assert fetch(url, run) is None
+    assert iterations(run) == [500, 210]
+    copy_all(store, run)
+    assert fetch(url, away).name == "iteration-0000000210"
+    assert iterations(away) == [210]
 
 
 def test_two_runs_are_never_mixed(store, run, url, tmp_path):

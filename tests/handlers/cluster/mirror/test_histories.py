@@ -28,6 +28,7 @@ STEPS = st.one_of(
         st.sampled_from(["kill", "fail", "truncate", "change"]), st.integers(0, 40), st.none()
     ),
     st.tuples(st.just("machine"), st.just(0), st.none()),
+    st.tuples(st.just("back"), st.integers(0, 5), st.none()),
 )
 
 
@@ -43,10 +44,14 @@ class History:
         """What was saved, by the number of the save."""
         self.move()
 
-    def move(self):
-        """Go on with another machine, which has an empty disk."""
-        self.run = self.base / f"run{next(self.numbers)}"
-        self.run.mkdir()
+    def move(self, back=None):
+        """Go on with another machine, which has an empty disk, or its disk of before."""
+        earlier = sorted(self.base.glob("run*"))
+        if back is None:
+            self.run = self.base / f"run{next(self.numbers)}"
+            self.run.mkdir()
+        else:
+            self.run = earlier[back % len(earlier)]
         fetch(self.url, self.run)
         newest = checkpoints(self.run).latest()
         self.iteration = 1 if newest is None else newest.manifest.iteration
@@ -117,6 +122,8 @@ def live(keep, steps):
                 history.copy()
             elif kind == "machine":
                 history.move()
+            elif kind == "back":
+                history.move(number)
             else:
                 history.copy_with(kind, number)
             history.check()

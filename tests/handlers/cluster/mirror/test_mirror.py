@@ -48,6 +48,26 @@ def test_a_machine_with_an_empty_disk_goes_on_as_the_run_that_nobody_interrupted
     assert lines[-1]["behind"] == ""
 
 
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("said", [b"hello\n", b'\xff{"ready":', b"[]\n"])
+def test_what_something_else_prints_in_the_process_that_copies_is_no_message(
+    tmp_path, data, monkeypatch, said
+):
+    (tmp_path / "sitecustomize.py").write_text(f"import os; os.write(1, {said!r})")
+    monkeypatch.syspath_prepend(tmp_path)
+    engine_of(tmp_path / "run", tmp_path / "store").run(data, max_epochs=1)
+    assert [saved.manifest.iteration for saved in checkpoints(tmp_path / "store")] == [3]
+
+
+@pytest.mark.timeout(60)
+def test_a_process_that_is_killed_in_the_middle_of_a_message_is_told(tmp_path, data, monkeypatch):
+    script = "import os; os.write(1, b'{\"rea'); os.kill(os.getpid(), 9)"
+    (tmp_path / "sitecustomize.py").write_text(script)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(OSError, match="the process that copies has ended"):
+        engine_of(tmp_path / "run", tmp_path / "store").run(data, max_epochs=1)
+
+
 @pytest.fixture(scope="module")
 def moto():
     with server() as port:

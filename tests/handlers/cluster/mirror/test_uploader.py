@@ -10,9 +10,10 @@ import pytest
 
 from camshaft.handlers import best, latest
 from camshaft.handlers.checkpoint import Directory, checkpoints
+from camshaft.handlers.checkpoint.directory.files import sweep_run
 from camshaft.handlers.cluster.mirror.listing import DRAFT, StoreListing, store_name_of
 
-from .conftest import begun, content_of, copy_all, save
+from .conftest import begun, check_whole, content_of, copy_all, save
 from .faulty import NOTHING, Faulty, Killed, killed, kills
 
 
@@ -166,6 +167,35 @@ def test_one_that_is_dropped_while_the_logs_are_copied_is_copied_too(store, run)
     Faulty.before = drop
     assert uploader.step()
     assert iterations(store) == [1]
+
+
+@pytest.mark.parametrize("when", ["write", "written", "half"])
+def test_one_whose_links_are_swept_while_it_is_copied_is_copied_by_the_next_step(store, run, when):
+    """A run that finds its lock removed locks its directory anew, and sweeps it."""
+    saved = save(run, 1)
+    uploader = begun(store, run)
+
+    def sweep(operation, path):
+        if operation == when and "iteration-" in path:
+            Faulty.before = NOTHING
+            sweep_run(run)
+
+    Faulty.before = sweep
+    assert uploader.step()
+    while uploader.step():
+        pass
+    assert iterations(store) == [1]
+    assert uploader.behind() == ""
+    check_whole(run.parent / "store", {saved.manifest.to_json(): content_of(saved.path)})
+
+
+def test_one_without_a_file_on_the_disk_is_not_copied_and_told_once(store, run, caplog):
+    (save(run, 1).path / "model.safetensors").unlink()
+    uploader = copy_all(store, run)
+    assert not uploader.step()
+    assert iterations(store) == []
+    assert len(caplog.messages) == 1
+    assert "model.safetensors" in caplog.text
 
 
 @pytest.fixture
