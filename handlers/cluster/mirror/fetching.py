@@ -142,6 +142,8 @@ def copies_of_others(listing: StoreListing, directory: Path) -> set[str]:
 
     Numbers of saves do not tell: each machine counts on from the checkpoint that it has fetched.
     """
+    if not (directory / COPIES).exists():  # none was seen from here, or by an earlier Camshaft
+        return set()
     here = {store_name_of(each.manifest, listing) for each in Checkpoints(directory)}
     return listing.keys() - here - {*_noted(directory / COPIES).split()}
 
