@@ -28,6 +28,9 @@ STEPS = st.one_of(
         st.sampled_from(["kill", "fail", "truncate", "change"]), st.integers(0, 40), st.none()
     ),
     st.tuples(st.just("machine"), st.just(0), st.none()),
+)
+COMING_BACK = st.one_of(
+    STEPS.filter(lambda step: step[0] in ("save", "copy", "kill", "fail", "machine")),
     st.tuples(st.just("back"), st.integers(0, 5), st.none()),
 )
 
@@ -52,9 +55,13 @@ class History:
             self.run.mkdir()
         else:
             self.run = earlier[back % len(earlier)]
-        fetch(self.url, self.run)
+        try:
+            fetch(self.url, self.run)
+        except FileExistsError:  # the store was empty when the other machine began
+            return self.move()
         newest = checkpoints(self.run).latest()
         self.iteration = 1 if newest is None else newest.manifest.iteration
+        return None
 
     def save(self, further, loss):
         self.iteration += further
@@ -134,6 +141,13 @@ def live(keep, steps):
 @settings(max_examples=60)
 @given(st.sampled_from(KEEPS), st.lists(STEPS, max_size=12))
 def test_whatever_happens_the_store_shows_whole_checkpoints_and_ends_with_all(keep, steps):
+    live(keep, steps)
+
+
+@pytest.mark.slow
+@settings(max_examples=60)
+@given(st.sampled_from(KEEPS), st.lists(COMING_BACK, max_size=12))
+def test_machines_that_come_back_to_their_disks_leave_the_newest_in_the_store(keep, steps):
     live(keep, steps)
 
 
