@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 
 from ...checkpoint import Manifest
 from ...files import NotRegularError, budget
@@ -169,9 +168,12 @@ class StoreListing(dict[str, Manifest]):
             if folder in self.parts:
                 self.store.remove(f"{folder}/{DRAFT}")
             else:
-                with suppress(ValueError):  # a damaged draft still marks an unfinished copy
+                try:
                     if draft := self._manifest(f"{folder}/{DRAFT}"):
                         self.drop(folder, draft)
+                except ValueError:  # it still marks a copy, unless nothing came after it
+                    if sum(each.startswith(f"{folder}/") for each in self.sizes) == 1:
+                        self.store.remove(f"{folder}/{DRAFT}")
 
     def _files(self) -> Iterator[tuple[str, str, str]]:
         """The prefix, the name of the checkpoint and that of the file, of all files of these."""

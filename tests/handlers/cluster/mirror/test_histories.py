@@ -151,6 +151,10 @@ def test_machines_that_come_back_to_their_disks_leave_the_newest_in_the_store(ke
     live(keep, steps)
 
 
+def test_a_torn_draft_of_which_no_file_was_copied_does_not_stay():
+    live(latest(1), [("save", 0, 0.1), ("truncate", 5, None), ("save", 0, 0.1)])
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_many_histories():
