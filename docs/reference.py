@@ -39,7 +39,7 @@ SUBJECTS = {
     "steps": ("Gradients: clipping and norms", "gradients"),
     "averages": ("Averages of weights", "averages"),
     "fine-tuning": ("Fine-tuning", "fine_tuning"),
-    "guards": ("Guards, steps computed again", "guards tools.replay"),
+    "guards": ("Guards, replay, steering", "guards tools.replay tools.steering"),
     "search": ("Search and configs", "tools.search bridges.optuna tools.configs"),
     "come-over": ("From ignite and Lightning", "bridges.ignite bridges.lightning"),
 }
