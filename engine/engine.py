@@ -585,10 +585,7 @@ def _repeat(engine: Engine[Batch, Any], state: State[Any, Any], batch: Batch) ->
 def _limit_batches(state: State[Any, Any], given: int | None) -> int | None:
     """Give a run its `max_batches`, the given number or that of the run around it; return it."""
     if given is not None:
-        if type(given) is not int:
-            raise TypeError(f"max_batches={given!r}: needs a whole number")
-        if given < 1:
-            raise ValueError(f"max_batches={given}: needs a number of batches, from 1")
+        given = whole_number("max_batches", given, least=1)
         logger.warning(
             "max_batches=%d: each pass over data, in training and in evaluation, ends after so "
             "many batches; leave it out for a run that counts",

@@ -354,8 +354,10 @@ class Changes:
         names |= {name for name, address in tensors.items() if address in saved}
         for name, (value, _) in found.items():
             if isinstance(value, FILLABLE) and name not in self._records:
-                known_as = {name} | self._names.get(id(value), set())
-                self._records[name] = is_only_filled(known_as, self._functions)
+                # By all its names; by its own alone too, as an identity may be given out again.
+                names_of = [name], [name, *self._names.get(id(value), ())]
+                filled = (is_only_filled(each, self._functions) for each in names_of)
+                self._records[name] = all(filled)
             if value is GONE or self._records.get(name):
                 names.add(name)
         return found.keys() & names

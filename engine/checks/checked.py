@@ -28,7 +28,7 @@ class After(NamedTuple):
 Moment = EventEnum | After
 Check = Generator[tuple[Moment, ...], Moment, None]
 """A check reads from top to bottom: what is before the first `yield` is looked at as the run
-starts, each `yield` waits for one of some moments, and the end of the text ends the check."""
+starts, each `yield` waits for one of some moments, and the check is over when it returns."""
 
 ENDS = (Events.EPOCH_COMPLETED, Events.COMPLETED)
 

@@ -191,7 +191,7 @@ class Feed(Generic[Batch]):
         """Continue the pass of the position, which this process has not read."""
         position = self.position
         if position is not None and position.at_end and is_of_other_ranks(position, self.source):
-            position.is_complete = True  # which of its samples the other ranks had is of no matter
+            position.is_complete = True  # the pass is over, whatever rank had its samples
         self._pass = Pass(self.source, self.state, self.in_step).reopen()
         return self._pass
 

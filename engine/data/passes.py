@@ -124,7 +124,7 @@ class Pass(Generic[Batch]):
             with as_the_pass_began(state):
                 yield
         finally:
-            for name, each in objects.items():  # else drawing has brought it to where it was
+            for name, each in objects.items():  # those that drawing again has not put back
                 if not same_states(each.state_dict(), left[name]):
                     each.load_state_dict(left[name])
             source.restore(now)

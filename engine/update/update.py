@@ -256,7 +256,7 @@ class Update:
 
     def close(self, state: State[Any, Any]) -> None:
         """Close the window: step with the mean of its gradients, if it has any."""
-        # Before the step: a check takes a step inside of an open window for somebody else's.
+        # Before the step: while a window is open, a check takes each step for that of other code.
         window: Window = state.step_under_way.windows.pop(self)
         at_close, device = self.averages_at_close, None
         if not (ranks.any_rank(window.count > 0) if at_close else window.count):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ....engine import Engine, Events, Firing, Stage, State, ranks
 from ....engine.state import OF_ITERATION
@@ -42,6 +42,8 @@ class Steering:
     Steering(directory='runs/digits', interval=5)
     """
 
+    writes_files: ClassVar[bool] = True
+    """Of several replicas, each would write its own ledger."""
     directory: str | os.PathLike[str]
     _: KW_ONLY
     interval: float = 2.0
@@ -65,14 +67,8 @@ class Steering:
         """Find what the ledger says that is not done yet; set the limits that were set before.
 
         Raises:
-            ValueError: The ledger cannot be read, or has a change of an iteration that is over; or
-                there is a `Replicas`.
+            ValueError: The ledger cannot be read, or has a change of an iteration that is over.
         """
-        if any(type(each).__name__ == "Replicas" for each in state.engine.handlers.values()):
-            raise ValueError(
-                "Steering does not combine with Replicas: replicas come and go, and nothing would "
-                "set a value on all of them at one step; leave Steering out"
-            )
         done, todo = state.recall(self, Done), state.recall(self, ToDo, saved=False)
         todo.limits = {name: getattr(state, name) for name in LIMITS}
         for name, (of_script, value) in done.limits.items():

@@ -17,6 +17,7 @@ from camshaft.handlers import (
     Profile,
     RankLogs,
     Replicas,
+    Steering,
 )
 from camshaft.handlers.cluster.replicas.sums import dealt, halves, sum_over
 
@@ -74,7 +75,10 @@ def test_what_replicas_cannot_share_is_refused_before_the_run(tmp_path):
 
 @pytest.mark.parametrize(
     "writer",
-    [Journal, Export, Profile, RankLogs, MemorySnapshot, lambda path: HangWatchdog(path=path)],
+    [
+        *(Journal, Export, Profile, RankLogs, MemorySnapshot, Steering),
+        lambda path: HangWatchdog(path=path),
+    ],
 )
 def test_a_handler_whose_files_each_replica_would_write_is_refused(tmp_path, writer):
     engine = engine_of(nn.Linear(2, 1)).add(Replicas(NOWHERE), writer(tmp_path / "files"))

@@ -488,15 +488,6 @@ def test_a_run_that_is_stopped_in_a_validation_is_changed_in_that_iteration(tmp_
     assert run("killed", True) == run("whole", False)
 
 
-def test_replicas_are_refused(tmp_path):
-    class Replicas:
-        def attach(self, engine):
-            pass
-
-    with pytest.raises(ValueError, match="Steering does not combine with Replicas"):
-        training(tmp_path, Replicas).run(DATA, max_epochs=1)
-
-
 def test_a_machine_with_an_empty_disk_gets_the_ledger_from_the_store(tmp_path):
     pytest.importorskip("fsspec", reason='needs pip install "camshaft[mirror]"')
     store = partial(Mirror, f"file:{tmp_path}/store")
