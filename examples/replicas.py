@@ -20,6 +20,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,26 +56,34 @@ def train(options: argparse.Namespace) -> None:
     )
     kill(engine, options.kill_at)
     train_loader, *_ = load_data(64)
+    meet(options.directory, options.replicas)
     engine.run(train_loader, max_epochs=options.max_epochs)
 
 
+def meet(directory: Path, replicas: int) -> None:
+    """Wait until so many replicas are there: the first one would train alone until then."""
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / f"started-{os.getppid()}").touch()  # the number of torchrun: one a replica
+    while len([*directory.glob("started-*")]) < replicas:
+        time.sleep(0.1)
+
+
 def kill(engine: Engine[Any, Any], iteration: int) -> None:
-    """Let the last rank kill itself in this iteration, the first time that it is started."""
+    """Let the last rank kill itself from this iteration on, the first time that it is started."""
 
     @engine.on(Events.GRADIENTS_READY)
     def end(state: State[Any, Any]) -> None:
         is_first_time = os.environ.get("TORCHELASTIC_RESTART_COUNT") == "0"
-        if state.iteration == iteration and is_first_time and ranks.rank() == 1:
-            print(f"one rank of a replica is killed in iteration {iteration}", flush=True)
+        if 0 < iteration <= state.iteration and is_first_time and ranks.rank() == 1:
+            print(f"one rank of a replica is killed in iteration {state.iteration}", flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def start(lighthouse: str, directory: Path, epochs: int, kill_at: int) -> subprocess.Popen[bytes]:
+def start(*given: object) -> subprocess.Popen[bytes]:
     """Start a replica of two ranks, which torchrun starts again if one of them is lost."""
-    given = ["--lighthouse", lighthouse, "--directory", str(directory)]
-    given += ["--max-epochs", str(epochs), "--kill-at", str(kill_at)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}  # the bits of sums depend on it
-    return subprocess.Popen([sys.executable, *LAUNCH, __file__, *given], env=environment)
+    command = [sys.executable, *LAUNCH, __file__, *map(str, given)]
+    return subprocess.Popen(command, env=environment)
 
 
 def weights(directory: Path) -> dict[str, torch.Tensor]:
@@ -95,9 +104,9 @@ def show(options: argparse.Namespace) -> None:
     try:
         for name, kills in (("two", (0, options.kill_at)), ("one", (0,))):
             directory = options.directory / name
-            started = [
-                start(f"http://{place}", directory, options.max_epochs, each) for each in kills
-            ]
+            given: list[object] = ["--lighthouse", f"http://{place}", "--directory", directory]
+            given += ["--max-epochs", options.max_epochs, "--replicas", len(kills)]
+            started = [start(*given, "--kill-at", each) for each in kills]
             codes = [each.wait() for each in started]
             if any(codes):
                 sys.exit(f"a replica of the run in {directory} has failed")
@@ -117,6 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lighthouse", help="its address, such as http://10.0.0.1:29510")
     parser.add_argument("--directory", type=Path, default=Path("runs/replicas"))
     parser.add_argument("--max-epochs", type=int, default=20)
+    parser.add_argument("--replicas", type=int, default=1, help="wait until so many have started")
     parser.add_argument("--kill-at", type=int, default=40, help="0 to kill nobody")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(message)s")

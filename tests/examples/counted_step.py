@@ -1,4 +1,4 @@
-"""Take a step of `examples/fit.py` with real tensors, and print the bytes alive at its peak.
+"""Take a step of `examples/step_memory.py` with real tensors, and print the bytes alive at its peak.
 
 python counted_step.py FIT RANKS BATCH_SIZE RECOMPUTE
 """
@@ -15,20 +15,20 @@ from torch.profiler import ProfilerActivity, profile
 
 path, *numbers = sys.argv[1:]
 ranks, batch_size, recompute = map(int, numbers)
-fit = runpy.run_path(path)
+script = runpy.run_path(path)
 mesh = None
 if ranks > 1:
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (ranks,))
 
-model = fit["prepared"](Namespace(layers=2, width=128, recompute=recompute), mesh)
+model = script["prepared"](Namespace(layers=2, width=128, recompute=recompute), mesh)
 optimizer = torch.optim.AdamW(model.parameters())
-batch = fit["build_batch"](batch_size, 64)
+batch = script["build_batch"](batch_size, 64)
 
 
 def step():
     """The same as in the example."""
-    fit["loss_of"](model, batch).backward()
+    script["loss_of"](model, batch).backward()
     optimizer.step()
     optimizer.zero_grad()
 

@@ -1,6 +1,7 @@
 """The example that kills a replica: its own comparison of weights, and its rows."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ REPLICAS = Path(__file__).parents[2] / "examples" / "replicas.py"
 def test_it_loses_a_replica_and_has_the_weights_of_the_run_that_lost_none(processes, tmp_path):
     given = ("--directory", tmp_path, "--max-epochs", 4, "--kill-at", 20)
     result = processes.run(REPLICAS, *given, fresh=True)
-    assert "one rank of a replica is killed in iteration 20" in result.stdout
+    killed = re.search(r"one rank of a replica is killed in iteration (\d+)", result.stdout)
+    assert killed and 20 <= int(killed[1]) < 72
     assert "72 rows, and the weights of the run that nobody has killed" in result.stdout
     for name in ("one", "two"):
         lines = (tmp_path / name / "rows.jsonl").read_text().splitlines()

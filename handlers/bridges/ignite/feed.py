@@ -58,10 +58,20 @@ class IgniteFeed(Feed[Any]):
         return length
 
     def complete_epoch(self, all_read: bool) -> bool:
-        """True if the epoch is complete: as in ignite, also one without batches."""
+        """True if the epoch is complete: as in ignite, also one without batches.
+
+        A limit inside of an epoch ends the run, as `terminate` does.
+        """
         state = self.state
-        has_ended = all_read and not self.was_left and state.iteration != state.max_iterations
-        return has_ended or state.iteration_in_epoch == state.epoch_length
+        if all_read:
+            self.run.follow_limits()  # a handler of the last iteration may have changed them
+        if state.iteration_in_epoch == state.epoch_length:
+            return True
+        has_ended = all_read and not self.was_left
+        if has_ended and state.iteration == state.max_iterations:
+            self.run.engine.should_terminate = True
+            return False
+        return has_ended
 
     def restore(self, *, is_over: bool = False) -> None:
         """Restore the random generators, and the epoch that the samplers have."""
@@ -180,13 +190,10 @@ class IgniteFeed(Feed[Any]):
             self.restart()
 
     def _is_complete(self, ignite: Any) -> bool:
-        """True if no batch follows in this epoch; a limit inside of an epoch ends the run."""
-        is_whole = self.batches == ignite.epoch_length
-        if not is_whole and ignite.iteration != ignite.max_iters:
+        """True if no batch follows in this epoch."""
+        if self.batches != ignite.epoch_length and ignite.iteration != ignite.max_iters:
             return False
         self.run.follow_limits()
-        if not is_whole:
-            self.run.engine.should_terminate = True
         return True
 
     def _is_last(self, ignite: Any, has_begun_anew: bool) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-FIT = Path(__file__).parents[2] / "examples" / "fit.py"
+SCRIPT = Path(__file__).parents[2] / "examples" / "step_memory.py"
 COUNTED = Path(__file__).with_name("counted_step.py")
 SMALL = ("--layers", "2", "--width", "128", "--length", "64")
 
@@ -17,21 +17,21 @@ def told(result):
 @pytest.mark.parametrize("recompute", [False, True])
 def test_it_tells_the_bytes_of_a_step_in_one_process(processes, recompute):
     options = ["--recompute"] * recompute
-    (fake,) = told(processes.run(FIT, *SMALL, "--batch-size", "12", *options))
-    real = int(processes.run(COUNTED, FIT, "1", "12", str(int(recompute))).stdout)
+    (fake,) = told(processes.run(SCRIPT, *SMALL, "--batch-size", "12", *options))
+    real = int(processes.run(COUNTED, SCRIPT, "1", "12", str(int(recompute))).stdout)
     assert abs(fake - real) < real / 1000
 
 
 @pytest.mark.slow
 def test_one_process_tells_the_bytes_of_each_of_two_ranks(processes):
-    (fake,) = told(processes.run(FIT, *SMALL, "--batch-size", "12", "--ranks", "2"))
-    for rank in processes.run_ranks(2, COUNTED, FIT, "2", "12", "0"):
+    (fake,) = told(processes.run(SCRIPT, *SMALL, "--batch-size", "12", "--ranks", "2"))
+    for rank in processes.run_ranks(2, COUNTED, SCRIPT, "2", "12", "0"):
         real = int(rank.stdout.split()[-1])
         assert abs(fake - real) < real / 1000
 
 
 def test_it_doubles_the_batch_until_it_no_longer_fits(processes):
-    result = processes.run(FIT, *SMALL, "--batch-size", "3", "--limit", "0.26")
+    result = processes.run(SCRIPT, *SMALL, "--batch-size", "3", "--limit", "0.26")
     sizes = told(result)
     assert "batch size 6:" in result.stdout
     assert sizes == sorted(sizes)
