@@ -1,6 +1,6 @@
-"""Take a step of `examples/step_memory.py` with real tensors, and print the bytes alive at its peak.
+"""Take a step of `examples/step_memory.py` with real tensors, and print its peak of bytes.
 
-python counted_step.py FIT RANKS BATCH_SIZE RECOMPUTE
+python counted_step.py SCRIPT RANKS BATCH_SIZE RECOMPUTE
 """
 
 import runpy

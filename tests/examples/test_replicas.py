@@ -17,7 +17,8 @@ def test_it_loses_a_replica_and_has_the_weights_of_the_run_that_lost_none(proces
     given = ("--directory", tmp_path, "--max-epochs", 4, "--kill-at", 20)
     result = processes.run(REPLICAS, *given, fresh=True)
     killed = re.search(r"one rank of a replica is killed in iteration (\d+)", result.stdout)
-    assert killed and 20 <= int(killed[1]) < 72
+    assert killed
+    assert 20 <= int(killed[1]) < 72
     assert "72 rows, and the weights of the run that nobody has killed" in result.stdout
     for name in ("one", "two"):
         lines = (tmp_path / name / "rows.jsonl").read_text().splitlines()

@@ -75,7 +75,7 @@ class Run:
         try:
             ignite.output = engine._process_function(engine, batch)
             feed.fire(ITERATION_COMPLETED)
-            state.max_iterations = ignite.max_iters  # the loop compares next, and handlers change it
+            state.max_iterations = ignite.max_iters  # the loop reads it next
         except Exception as error:
             self.end_epoch_after(error)
             return ignite.output
