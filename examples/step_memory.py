@@ -1,7 +1,7 @@
 """Print what a training step would need of memory, without having that memory.
 
     python examples/step_memory.py --batch-size 64 --recompute
-    python examples/step_memory.py --ranks 8 --layers 8 --width 1024 --limit 8  # FSDP2, in one process
+    python examples/step_memory.py --ranks 8 --layers 8 --width 1024 --limit 8  # FSDP2, one process
 
 Put your model, batch and loss in the place of the three functions. Tensors are fake: they have
 shapes and no bytes, and torch's own tracker adds up what would be alive at once.
