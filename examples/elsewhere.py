@@ -3,6 +3,8 @@
     python examples/elsewhere.py train       # here
     python examples/elsewhere.py evaluate    # there, where the same directory is mounted
 
+With `--store s3://bucket/run` for both, the other machine needs to see that store only.
+
 The training saves a checkpoint each epoch and goes on. The other process evaluates the averaged
 weights of each. One epoch after the save the result counts: for the rate of the plateau schedule,
 for early stopping, and for the best checkpoint. Kill either one at any time and start it again: the
@@ -27,6 +29,7 @@ from camshaft.handlers import (
     JSONLines,
     LRSchedule,
     Metrics,
+    Mirror,
     StopOnSignal,
     ValidateElsewhere,
     ValidationEvents,
@@ -68,6 +71,8 @@ def train(options: argparse.Namespace) -> None:
         JSONLines(options.directory / "rows.jsonl"),
         StopOnSignal(),
     )
+    if options.store:
+        engine.add(Mirror(options.store, interval=options.interval))
     limits = {"max_epochs": options.max_epochs, "max_batches": options.max_batches}
     state = engine.run(loader, **limits)
     if ranks.rank() > 0:
@@ -83,7 +88,7 @@ def evaluate(options: argparse.Namespace) -> None:
     loader = DataLoader(digits()[1], 128)
     engine = supervised(model, loss_fn=nn.functional.cross_entropy)
     engine.add(EMA(0.9), Metrics({"accuracy": accuracy}), Checkpoint(options.directory))
-    for saved in follow(options.directory, name="val", idle=options.idle):
+    for saved in follow(options.store or options.directory, name="val", idle=options.idle):
         measured = engine.evaluate(loader, checkpoint=saved.path, weights="ema").metrics
         saved.write(measured)
         print(f"{saved.path.name}: {measured['loss']:.4f}, {measured['accuracy']:.1%}", flush=True)
@@ -99,6 +104,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--lag", type=int, default=23, help="iterations: an epoch has 23")
     parser.add_argument("--late", choices=("wait", "skip"), default="wait")
     parser.add_argument("--patience", type=float, default=3600, help="seconds for one result")
+    parser.add_argument("--store", help="an address for copies, such as s3://bucket/run")
+    parser.add_argument("--interval", type=float, default=5, help="seconds between two copies")
     parser.add_argument("--idle", type=float, default=float("inf"), help="seconds without a save")
     options = parser.parse_args(arguments)
     (train if options.task == "train" else evaluate)(options)

@@ -20,7 +20,10 @@ EPOCH = 23
 def tasks(processes):
     """Starts the training, on some ranks, or the evaluation: all processes of it."""
 
-    def start(task, directory, *arguments, ranks=1, **options):
+    def start(task, directory, *arguments, ranks=1, store=None, **options):
+        if store is not None:
+            arguments += ("--store", f"file:{store}", "--interval", 0.1)
+            directory = directory if task == "train" else directory / "nowhere"
         command = (ELSEWHERE, task, "--directory", directory, *arguments)
         if task == "evaluate" or ranks == 1:
             return [processes.start(*command, **options)]
@@ -107,6 +110,37 @@ def test_killed_at_random_it_is_the_same_run(tasks, tmp_path, whole, seed, kills
         check_same(tmp_path / f"{number}", whole)
         if done >= kills:
             break
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kills", [4, pytest.param(50, marks=pytest.mark.soak)])
+@pytest.mark.timeout(1800)
+def test_with_a_machine_that_sees_only_the_store_it_is_the_same_run(tasks, tmp_path, whole, kills):
+    draw, done, number = random.Random(kills), 0, 0
+    while done < kills:
+        directory, store, number = tmp_path / f"{number}", tmp_path / f"store-{number}", number + 1
+        done += run(tasks, directory, draw=draw, kills=min(8, kills - done), store=store)
+        check_same(directory, whole)
+        assert not (directory / "nowhere").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_awaits_two_results_outlives_its_disk(tasks, tmp_path):
+    directory, store = tmp_path / "run", tmp_path / "store"
+    options = ("--max-epochs", 5, "--lag", 2 * EPOCH)
+    run(tasks, tmp_path / "whole", *options)
+    with ended(tasks("evaluate", directory, *options, store=store)) as (evaluating,):
+        with ended(tasks("train", directory, *options, store=store)) as (training,):
+            while not [*store.glob(f"iteration-{3 * EPOCH:010d}.*/manifest.json")]:
+                assert training.poll() is None
+                time.sleep(0.01)
+            training.kill()
+            training.wait()
+        directory.rename(tmp_path / "lost")  # at once: the process that copies ends a moment later
+        with ended(tasks("train", directory, *options, store=store)) as (training,):
+            assert training.wait() == 0, training.communicate()
+        assert evaluating.wait() == 0
+    check_same_run(directory, tmp_path / "whole", "model", "ema")
 
 
 @pytest.mark.parametrize("kills", [pytest.param(3, marks=pytest.mark.slow)])

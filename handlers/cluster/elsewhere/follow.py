@@ -4,37 +4,70 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from os.path import samestat
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from ....engine import ranks
 from ...checkpoint import Checkpoints, Manifest, Saved
 from ...common import scalars
 from ...files import link_folder, locked, remove_path
-from .results import Results, as_json
+from .results import Results, as_json, asked_in
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 Which = Literal["asked", "every", "newest"]
 WHICH = ("asked", "every", "newest")
-SOONEST, LATEST = 0.02, 1.0
-"""The least and the most seconds between two looks at the directory."""
+SOONEST = 0.02
+"""The least seconds between two looks."""
 QUIET = 60.0
 """Seconds without a checkpoint after which a line says what is waited for."""
-ASKED = ", which a ValidateElsewhere({0!r}) asks for; which='every' takes others too"
+ASKED = ", which a ValidateElsewhere of this name asks for; which='every' takes others too"
+ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:", re.ASCII)
+"""Begins an address; a path has no such beginning, or is given as a `Path`."""
+
+
+Found = tuple[Path, Manifest, str]
+"""A checkpoint without a result: where its files are, its manifest, and the name of its result."""
+
+
+class Run(Protocol):
+    """A run that is followed, in its directory or in its store. Rank 0 alone asks it."""
+
+    own: Path
+    """Where the files of the checkpoint at hand are."""
+    latest: float
+    """The most seconds between two looks."""
+
+    def opened(self) -> AbstractContextManager[None]:
+        """Within a `with` block, the run can be asked.
+
+        Raises:
+            BlockingIOError: Another script follows it under this name.
+        """
+        ...
+
+    def look(self, which: Which, seen: set[str]) -> tuple[Found | None, bool]:
+        """The next checkpoint to evaluate, if there is one; True if the run has completed."""
+        ...
+
+    def write(self, name: str, said: Mapping[str, Any]) -> bool:
+        """Write a result of this name; False if there is one."""
+        ...
 
 
 @dataclass(frozen=True)
 class Followed(Saved):
     """A checkpoint of a run that is followed; its files stay until the next one is asked for."""
 
-    place: Path = field(default=Path(), repr=False)
-    """Where its result is written."""
+    result: str = field(repr=False)
+    """The name of its result."""
+    run: Run = field(repr=False)
 
     def write(self, metrics: Mapping[str, Any]) -> bool:
         """Write the result beside the checkpoints; of several ranks, rank 0 writes it.
@@ -56,18 +89,22 @@ class Followed(Saved):
         is_first = False
         with ranks.on_all_ranks("write the result of an evaluation"):
             if ranks.rank() == 0:
-                results = Results(self.place.parents[2], self.place.parent.name)
                 said = {"checkpoint": self.path.name, "metrics": as_json(scalars(metrics))}
-                is_first = results.write(self.place, **said)
+                is_first = self.run.write(self.result, said)
                 if not is_first:
-                    logger.warning("%s came too late: %s is there", self.path.name, self.place)
+                    logger.warning("%s came too late: %s is there", self.path.name, self.result)
         return ranks.from_first(is_first)
 
 
 def follow(
-    directory: str | Path, *, name: str = "val", which: Which = "asked", idle: float = math.inf
+    directory: str | Path,
+    *,
+    name: str = "val",
+    which: Which = "asked",
+    idle: float = math.inf,
+    options: Mapping[str, Any] | None = None,
 ) -> Iterator[Followed]:
-    """The checkpoints of a run as they come, on any machine that sees its directory.
+    """The checkpoints of a run as they come, on any machine that sees its directory or its store.
 
     It ends when the run has completed, by the word of its `ValidateElsewhere`, and all is
     evaluated. A script that was killed is started again, and gets the checkpoints that have no
@@ -76,19 +113,22 @@ def follow(
 
     The files of the checkpoint at hand stay, though the run may drop the checkpoint: they have a
     second name (a hard link). One that is dropped before that is skipped with a line in the log.
+    From a store, they are fetched to a temporary directory, which all ranks have to see.
 
     Args:
-        directory: That of the run's `Checkpoint`.
+        directory: That of the run's `Checkpoint`, or the address of its `Mirror`.
         name: Names the evaluation, as in `ValidateElsewhere("val")`.
         which: `"asked"` for those that the run wants evaluated under this name, in their order;
             `"every"` for all; `"newest"` for the newest of all, so that a slow script leaves out
             some. The last two need no `ValidateElsewhere`.
         idle: Seconds without a new checkpoint after which it ends too.
+        options: Storage options, as for `Mirror`.
 
     Raises:
-        BlockingIOError: Another script follows it under this name.
-        TypeError: The name is no text.
-        ValueError: `which` or `idle` makes no sense.
+        BlockingIOError: Another script follows it under this name, in the same directory.
+        StoreError: The store cannot be read at the start; later, it is asked again.
+        TypeError: The name is no text, or there are options for a directory.
+        ValueError: `which` or `idle` makes no sense, or fsspec knows no such address.
 
     >>> for saved in follow("runs/demo", idle=0):
     ...     model.load_state_dict(saved.state_dict("model"))
@@ -98,29 +138,34 @@ def follow(
         raise ValueError(f"follow(which={which!r}): needs one of {', '.join(map(repr, WHICH))}")
     if not idle >= 0:
         raise ValueError(f"follow(idle={idle!r}): needs seconds, from 0")
-    return _follow(Results(directory, name), which, idle)
+    if isinstance(directory, str) and ADDRESS.match(directory):
+        from .stored import RunStore
+
+        return _follow(RunStore(directory, options or {}, name), which, idle)
+    if options:
+        raise TypeError(
+            f"follow({str(directory)!r}, options=...): options are for a store, s3://..."
+        )
+    return _follow(RunDirectory(directory, name), which, idle)
 
 
-def _follow(results: Results, which: Which, idle: float) -> Iterator[Followed]:
-    own = results.folder / ".reading"
-    seen, since, is_told = set[Path](), time.monotonic(), False
+def _follow(run: Run, which: Which, idle: float) -> Iterator[Followed]:
+    seen, since, is_told = set[str](), time.monotonic(), False
     with ExitStack() as stack:
-        with ranks.on_all_ranks(f"follow {results.directory}"):
+        with ranks.on_all_ranks(f"follow {run}"):
             if ranks.rank() == 0:
-                results.make()
-                stack.enter_context(locked(results.folder))
-                stack.callback(remove_path, own)
+                stack.enter_context(run.opened())
         while True:
-            found: Followed | None = None
+            found: Found | None = None
             is_over = False
-            with ranks.on_all_ranks(f"look for checkpoints in {results.directory}"):
+            with ranks.on_all_ranks(f"look for checkpoints in {run}"):
                 if ranks.rank() == 0:
-                    remove_path(own)
-                    is_over = results.is_completed  # before the look, which then sees all there is
-                    found = _next(results, which, seen, own)
+                    remove_path(run.own)
+                    found, is_over = run.look(which, seen)
             found, is_over, waited = ranks.from_first((found, is_over, time.monotonic() - since))
             if found is not None:
-                yield found
+                seen.add(found[-1])
+                yield Followed(*found, run)
                 since, is_told = time.monotonic(), False
                 continue
             if is_over or waited > idle:
@@ -129,27 +174,60 @@ def _follow(results: Results, which: Which, idle: float) -> Iterator[Followed]:
                 is_told = True
                 logger.warning(
                     "follow waits for a checkpoint in %s%s",
-                    *(results.directory, ASKED.format(results.folder.name) * (which == "asked")),
+                    *(run, ASKED * (which == "asked")),
                 )
-            time.sleep(min(LATEST, SOONEST + waited / 10))
+            time.sleep(min(run.latest, SOONEST + waited / 10))
 
 
-def _next(results: Results, which: Which, seen: set[Path], own: Path) -> Followed | None:
-    """The next checkpoint that has no result, and was not given yet."""
-    found = Checkpoints(results.directory)
-    for saved in found[:-2:-1] if which == "newest" else found:
-        if which == "asked" and results.reason not in saved.manifest.reason.split(", "):
-            continue
-        try:
-            before = (saved.path / Manifest.FILE).stat()
-            place = results.place(saved)
-            if place in seen or place.exists():
+class RunDirectory:
+    """A run that is followed in its directory."""
+
+    latest: float = 1.0
+
+    def __init__(self, directory: str | Path, name: str) -> None:
+        self._results = Results(directory, name)
+        self.own: Path = self._results.folder / ".reading"
+
+    def __str__(self) -> str:
+        return str(self._results.directory)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Within a `with` block, no other script can follow the run under this name.
+
+        Raises:
+            BlockingIOError: Another one does.
+        """
+        self._results.make()
+        with locked(self._results.folder):
+            try:
+                yield
+            finally:
+                remove_path(self.own)
+
+    def look(self, which: Which, seen: set[str]) -> tuple[Found | None, bool]:
+        """The next checkpoint to evaluate, if there is one; True if the run has completed."""
+        is_over = self._results.is_completed  # read first: then `_next` sees all there is
+        return self._next(which, seen), is_over
+
+    def _next(self, which: Which, seen: set[str]) -> Found | None:
+        found = Checkpoints(self._results.directory)
+        for saved in found[:-2:-1] if which == "newest" else found:
+            if which == "asked" and self._results.name not in asked_in(saved.manifest):
                 continue
-            is_linked = link_folder(saved.path, linked := own / saved.path.name)
-            if not samestat(before, (saved.path / Manifest.FILE).stat()):
-                continue  # it was saved again meanwhile, or given metrics: the next look takes it
-            seen.add(place)
-            return Followed(linked if is_linked else saved.path, saved.manifest, place)
-        except (FileNotFoundError, NotADirectoryError):
-            logger.warning("skipped: %s was dropped before it could be read", saved.path)
-    return None
+            try:
+                before = (saved.path / Manifest.FILE).stat()
+                place = self._results.place(saved)
+                if place.name in seen or place.exists():
+                    continue
+                is_linked = link_folder(saved.path, linked := self.own / saved.path.name)
+                if not samestat(before, (saved.path / Manifest.FILE).stat()):
+                    continue  # it was saved again or given metrics: the next look takes it
+                return (linked if is_linked else saved.path), saved.manifest, place.name
+            except (FileNotFoundError, NotADirectoryError):
+                logger.warning("skipped: %s was dropped before it could be read", saved.path)
+        return None
+
+    def write(self, name: str, said: Mapping[str, Any]) -> bool:
+        """Write a result of this name; False if there is one."""
+        return self._results.write(self._results.folder / name, **said)

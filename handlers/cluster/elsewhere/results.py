@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import count
 from os.path import lexists
@@ -34,6 +34,7 @@ from ...files import (
     tree_of,
 )
 
+FOLDER, EVALUATE = "evaluations", "evaluate "
 COMPLETED = "COMPLETED"
 """Is there from the end of a run on, until it is carried on."""
 NAME = re.compile(r"[\w+=-][\w.+=-]*", re.ASCII)
@@ -62,13 +63,14 @@ class Results:
         if not NAME.fullmatch(name):
             raise ValueError(f"name={name!r}: needs letters and digits, such as 'val'")
         self.directory: Path = Path(directory).absolute()
-        self.folder: Path = self.directory / "evaluations" / name
-        self.reason: str = f"evaluate {name}"
+        self.name: str = name
+        self.folder: Path = self.directory / FOLDER / name
+        self.reason: str = f"{EVALUATE}{name}"
         """What a checkpoint that a run wants evaluated says of why it was saved."""
 
     def make(self) -> None:
         """Make the folder."""
-        make_directory_inside(self.directory, "evaluations", self.folder.name)
+        make_directory_inside(self.directory, FOLDER, self.folder.name)
 
     def place(self, saved: Saved) -> Path:
         """The file for the result of a checkpoint.
@@ -78,15 +80,7 @@ class Results:
             ValueError: Its manifest is damaged.
         """
         with regular(saved.path / Manifest.FILE) as file:
-            manifest = Manifest.of_json(file.read(budget.LARGEST_MANIFEST))
-        others = OTHERS[PIECES in manifest.files]
-        tensors = {
-            name: asdict(sums)
-            for name, sums in sorted(manifest.files.items())
-            if name.endswith(".safetensors") and not name.startswith(others)
-        }
-        weights = hashlib.sha256(json.dumps(tensors).encode()).hexdigest()[:16]
-        return self.folder / f"iteration-{manifest.iteration:010d}.{weights}.json"
+            return self.folder / name_of(Manifest.of_json(file.read(budget.LARGEST_MANIFEST)))
 
     def read(self, place: Path) -> dict[str, Any] | None:
         """What a file says; None if there is none.
@@ -111,11 +105,15 @@ class Results:
 
     def write(self, place: Path, **said: Any) -> bool:
         """Write a file, all at once and durably; False if there is one already, which stays."""
+        return self.put(place, text_of(said).encode())
+
+    def put(self, place: Path, content: bytes) -> bool:
+        """Write what a file holds, as `write` does."""
         self.make()
         draft = beside(place, "tmp")
         try:
             with created(draft) as file:
-                file.write(text_of(said).encode())
+                file.write(content)
             synchronise(draft)
             named_again(draft, place)
         except FileExistsError:
@@ -151,6 +149,36 @@ class Results:
             for each in found:
                 each.rename(aside / each.name)
         synchronise(self.folder)
+
+
+def results_in(directory: Path) -> Iterator[Results]:
+    """The results of each evaluation of a run."""
+    for folder in (directory / FOLDER).glob("*"):
+        if NAME.fullmatch(folder.name) and folder.is_dir():
+            yield Results(directory, folder.name)
+
+
+def name_of(manifest: Manifest) -> str:
+    """The name of the file for the result of a checkpoint: its iteration, and its weights."""
+    others = OTHERS[PIECES in manifest.files]
+    tensors = {
+        name: asdict(sums)
+        for name, sums in sorted(manifest.files.items())
+        if name.endswith(".safetensors") and not name.startswith(others)
+    }
+    weights = hashlib.sha256(json.dumps(tensors).encode()).hexdigest()[:16]
+    return f"iteration-{manifest.iteration:010d}.{weights}.json"
+
+
+def asked_in(manifest: Manifest) -> set[str]:
+    """The names of the evaluations that the run has asked for when it saved a checkpoint."""
+    reasons = manifest.reason.split(", ")
+    return {each.removeprefix(EVALUATE) for each in reasons if each.startswith(EVALUATE)}
+
+
+def results_of(manifest: Manifest) -> list[str]:
+    """What the files of results that the run has asked for are called in its directory or store."""
+    return [f"{FOLDER}/{name}/{name_of(manifest)}" for name in asked_in(manifest)]
 
 
 def as_json(metrics: Mapping[str, float]) -> dict[str, float | str]:

@@ -16,6 +16,7 @@ from ...preemption import StopAfter, StopOnSignal
 from ...restore_best import RestoreBest
 from ...validate import Validate, write_metrics
 from ..local import LocalCheckpoint
+from ..mirror import Mirror
 from ..replicas import Replicas
 from .results import Results
 
@@ -31,6 +32,8 @@ class Awaited:
     """The iterations whose checkpoints have no result yet, the first one first."""
 
     pending: list[int] = field(default_factory=list)
+    results: dict[str, str] = field(default_factory=dict)
+    """By iteration, the names of results whose checkpoints have been written."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +110,7 @@ class ValidateElsewhere:
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.begin)
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.take_due)
         engine.on(self.when, stage=Stage.REPORT)(self.ask)
+        engine.on(Events.SAVING, stage=Stage.MEASURE)(self.name_results)
         engine.on(Events.COMPLETED, stage=Stage.MEASURE)(self.end)
 
     def check(self, state: State[Any, Any]) -> None:
@@ -148,6 +152,20 @@ class ValidateElsewhere:
         if state.iteration not in self._pending(state):
             self._hold(state, [*self._pending(state), state.iteration])
         state.save(self._results(state).reason, by=self._checkpoint(state))
+
+    def name_results(self, state: State[Any, Any]) -> None:
+        """Note what results are called: a machine that goes on may not have their checkpoints."""
+        memory = state.recall(self, Awaited)
+        if len(memory.results) == len(memory.pending):
+            return
+        found = dict[str, str]()
+        with ranks.on_all_ranks("name the results of evaluations"):
+            self._checkpoint(state).wait(state)  # as the save that follows does
+            if ranks.rank() == 0:
+                for iteration in memory.pending:
+                    for saved in self._saved(state, iteration):
+                        found[f"{iteration}"] = self._results(state).place(saved).name
+        memory.results = ranks.from_first(memory.results | found)
 
     def take_due(self, state: State[Any, Any]) -> None:
         """Take the results in that are due.
@@ -223,22 +241,27 @@ class ValidateElsewhere:
     def _look(self, state: State[Any, Any], iteration: int, is_end: bool) -> dict[str, Any] | None:
         """What is decided about a checkpoint, on rank 0; None while that is open."""
         results, there = self._results(state), self._saved(state, iteration)
-        if not there and self.late == "wait":
-            raise FileNotFoundError(
-                f"{self._what(iteration)} cannot come, as no such checkpoint is in "
-                f"{results.directory}; to go on without: late='skip'"
-            )
-        if not there:
+        name = state.recall(self, Awaited).results.get(f"{iteration}")
+        if there:
+            name = results.place(there[0]).name
+        found = None if name is None else results.read(results.folder / name)
+        if found is not None:
+            return found
+        is_mirrored = bool(state.engine.find(Mirror))
+        if name is None or not (there or is_mirrored):  # a store may have it
+            if self.late == "wait":
+                raise FileNotFoundError(
+                    f"{self._what(iteration)} cannot come, as no such checkpoint is in "
+                    f"{results.directory}; to go on without: late='skip'"
+                )
             return {"skipped": f"no such checkpoint is in {results.directory}"}
-        place = results.place(there[0])
-        found = results.read(place)
-        if found is None and self.late == "skip":
-            why = f"skipped, as there was no result at iteration {state.iteration}"
-            said = {"checkpoint": there[0].path.name, "skipped": why}
-            if is_end or results.write(place, **said):
-                return said
-            found = results.read(place)  # it came just now
-        return found
+        if self.late == "wait":
+            return None
+        why = f"skipped, as there was no result at iteration {state.iteration}"
+        said = {"checkpoint": name.partition(".")[0], "skipped": why}
+        if is_end or results.write(results.folder / name, **said):
+            return said
+        return results.read(results.folder / name)  # it came just now
 
     def _leave_if_asked(self, state: State[Any, Any]) -> None:
         """Leave this moment, which a resumed run takes up here, if the run has to stop."""
@@ -274,9 +297,11 @@ class ValidateElsewhere:
     def _hold(self, state: State[Any, Any], pending: list[int]) -> None:
         """Await the results of these iterations, and let no claim drop their checkpoints.
 
-        The list is a new one each time: a thread may be writing the one before.
+        List and dict are new ones each time: a thread may be writing those before.
         """
-        state.recall(self, Awaited).pending = pending
+        memory = state.recall(self, Awaited)
+        known = {f"{n}": memory.results.get(f"{n}") for n in pending}
+        memory.pending, memory.results = pending, {n: each for n, each in known.items() if each}
         others = state.engine.find(ValidateElsewhere)
         held = frozenset(n for each in others for n in each._pending(state))
         self._checkpoint(state).recorder(state).depot.held = held

@@ -187,6 +187,7 @@ class CopyLoop:
             if self._failures:
                 store.connect()  # such as with new credentials
                 self._uploader.begin()
+            self._uploader.bring_results()
             if self._uploader.is_new() or self._finish.is_set():
                 more = self._uploader.step()
         except FileExistsError:

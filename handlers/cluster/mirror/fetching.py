@@ -6,7 +6,8 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from ...files import (
     regular,
     synchronise,
 )
+from ..elsewhere.results import results_of
 from .listing import RUN, StoreListing, store_name_of
 from .logs import LOGS, is_log
 from .store import CHUNK, Store
@@ -81,14 +83,21 @@ def fetch(
         StoreError: The store cannot be read.
         ValueError: The store holds checkpoints, and all are broken.
     """
-    drawn = random.getstate()  # the libraries of stores draw from Python's generator
-    try:
+    with undrawn():
         store = Store(str(url), options or {})
         listing = again(store, StoreListing)
         if not listing.is_used:
             _tell_of_halves(store, listing.unfinished)
             return None
         return take_over(store, Path(directory).absolute(), list(logs), listing)
+
+
+@contextmanager
+def undrawn() -> Iterator[None]:
+    """Within a `with` block, the libraries of stores may draw from Python's generator."""
+    drawn = random.getstate()
+    try:
+        yield
     finally:
         random.setstate(drawn)
 
@@ -189,13 +198,24 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
         if is_behind and name not in others:
             break
         try:
-            found = _receive(listing, name, home, logs, is_instead=is_behind)
+            _receive_awaited(listing, manifest.number, home)
+            found = receive(listing, name, home, logs, is_instead=is_behind)
             reached = manifest.iteration
             break
         except BrokenCheckpoint as error:
             broken[name] = error.reason
     tell_of_broken(listing, broken, reached, is_all=not here and found is None)
     return found
+
+
+def _receive_awaited(listing: StoreListing, number: int, home: Directory) -> None:
+    """Fetch the checkpoints before this one that are to be evaluated: so the store keeps them."""
+    here = {store_name_of(each.manifest, listing) for each in Checkpoints(home.path)}
+    for name, manifest in listing.in_order():
+        is_open = any(each not in listing.sizes for each in results_of(manifest))
+        if is_open and manifest.number < number and name not in here:
+            with suppress(BrokenCheckpoint):  # then the run says what it lacks
+                receive(listing, name, home)
 
 
 def tell_of_broken(
@@ -273,10 +293,15 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def _receive(
-    listing: StoreListing, place: str, home: Directory, logs: list[str], *, is_instead: bool
+def receive(
+    listing: StoreListing,
+    place: str,
+    home: Directory,
+    logs: list[str] | None = None,
+    *,
+    is_instead: bool = False,
 ) -> Path:
-    """Fetch a checkpoint and its logs; it appears only when it is whole and verified.
+    """Fetch a checkpoint, and logs by patterns; it appears only when it is whole and verified.
 
     If it comes instead of what was saved here, that is moved aside, where its number is no smaller.
 
@@ -285,11 +310,13 @@ def _receive(
         OSError: The disk has no space.
     """
     manifest, sizes = listing[place], listing.sizes
-    home.need_space(manifest.size + sum(sizes[name] for name in sizes if is_log(name, logs)))
+    more = [] if logs is None else [size for name, size in sizes.items() if is_log(name, logs)]
+    home.need_space(manifest.size + sum(more))
     with home.scratch() as draft:
         for name in manifest.files:
             fetch_file(listing, place, manifest, name, draft / name)
-        fetch_logs(listing, home, logs)
+        if logs is not None:
+            fetch_logs(listing, home, logs)
         if is_instead:
             found = Checkpoints(home.path)
             before = [each.path for each in found if each.manifest.number < manifest.number]

@@ -12,6 +12,8 @@ from .listing import NAME
 
 LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
 """The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""
+RESULTS = ("evaluations/*/*.json", "evaluations/*/COMPLETED")
+"""The results of evaluations elsewhere, which decide in the run: they are copied with any logs."""
 PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
 """The names of folders and files that may come from elsewhere: not hidden, and not a way out."""
 
@@ -25,7 +27,8 @@ def is_log(name: str, patterns: Iterable[str]) -> bool:
     names = name.split("/")
     plain = all(map(PLAIN.fullmatch, names))
     of_checkpoints = any(NAME.fullmatch(each) or each.startswith("earlier.") for each in names)
-    return plain and not of_checkpoints and any(fnmatchcase(name, each) for each in patterns)
+    meant = any(fnmatchcase(name, each) for each in (*RESULTS, *patterns))
+    return plain and not of_checkpoints and meant
 
 
 def logs_in(directory: Path, patterns: Iterable[str]) -> Iterator[str]:

@@ -18,7 +18,8 @@ from ...checkpoint import (
     Manifest,
     Saved,
 )
-from ...files import regular, remove_path
+from ...files import budget, regular, remove_path
+from ..elsewhere.results import COMPLETED, FOLDER, RESULT, results_in, results_of
 from .fetching import copies_of_others, join, note_copies
 from .listing import DRAFT, RUN, StoreListing, store_name_of
 from .logs import logs_in
@@ -69,7 +70,7 @@ class Uploader:
         self._host, self._outbox = host, outbox
         self._prefix = host.prefix if host else ""
         self._is_first = host is None or host.number == 0
-        self._patterns = logs if self._is_first else []
+        self._patterns = logs
         self._copied: dict[str, tuple[int, int] | None] = {}
         """Size and time of the logs as they were when they were copied."""
         self._listing: StoreListing | None = None
@@ -98,6 +99,9 @@ class Uploader:
                     f"{max(others)}; to go on from there, start the script again here"
                 )
             self.store.note(RUN, run)
+            for name in listing.sizes:  # the run goes on
+                if name.endswith(f"/{COMPLETED}") and not (self.directory / name).exists():
+                    self.store.remove(name)
         # Of this process's own halves, those stay that it can go on with.
         here = () if is_new else Checkpoints(self._outbox or self.directory)
         stay = {store_name_of(each.manifest, listing.parts) for each in here}
@@ -113,6 +117,9 @@ class Uploader:
     def step(self) -> bool:
         """Copy the newest checkpoint that is missing; False if all is there.
 
+        Those that are to be evaluated come first, in their order: another machine, which goes on
+        from the newest, awaits their results too.
+
         Raises:
             FileExistsError: Another run, or another machine, copies to the store.
             Exception: The store has failed, in any way; `begin` and the next call go on.
@@ -121,12 +128,30 @@ class Uploader:
             self.begin()
         assert self._listing is not None
         if missing := self._missing():
-            self._upload(missing[-1], self._listing)
+            awaited = (each for each in missing if self._is_to_be_evaluated(each))
+            self._upload(next(awaited, missing[-1]), self._listing)
         else:
             self._check_alone()
             self._copy_logs()
         self._drop_unclaimed(self._listing)
         return bool(missing)
+
+    def bring_results(self) -> None:
+        """Bring the results of evaluations that were put into the store, if the run awaits any.
+
+        A result in the directory stays: the run may have gone on without the other one.
+        """
+        for results in results_in(self.directory):
+            for name in self.store.sizes(f"{FOLDER}/{results.folder.name}"):
+                place = self.directory / name
+                is_result = RESULT.fullmatch(place.name) and place.parent == results.folder
+                if is_result and not place.exists():
+                    content = self.store.read_small(name, budget.LARGEST_TEXT)
+                    if content is not None and results.put(place, content):
+                        self._copied[name] = _sign(place)
+
+    def _is_to_be_evaluated(self, saved: Saved) -> bool:
+        return any(not (self.directory / each).exists() for each in results_of(saved.manifest))
 
     def _check_alone(self) -> None:
         """Check that nobody else has begun to copy to the store."""
@@ -253,6 +278,8 @@ class Uploader:
     def _copy_logs(self) -> None:
         """Copy each log that has changed."""
         for name in self._changed_logs():
+            if name.endswith(f"/{COMPLETED}") and self._missing():
+                continue  # who reads it takes what is there for all there is
             path = self.directory / name
             sign = _sign(path)
             folder, _, last = name.rpartition("/")
@@ -268,10 +295,10 @@ class Uploader:
             self._copied[name] = sign
 
     def _changed_logs(self) -> list[str]:
-        """The names of the logs that have changed since they were copied."""
+        """The names of the logs that have changed since they were copied: the first host's."""
         return sorted(
             name
-            for name in logs_in(self.directory, self._patterns)
+            for name in (logs_in(self.directory, self._patterns) if self._is_first else ())
             if name not in self._copied or self._copied[name] != _sign(self.directory / name)
         )
 

@@ -11,7 +11,6 @@ import pytest
 from camshaft import Engine
 from camshaft.handlers import Checkpoint, ValidateElsewhere, checkpoints, follow
 from camshaft.handlers.checkpoint import BrokenCheckpoint, Directory
-from camshaft.handlers.cluster.elsewhere import results
 from camshaft.handlers.cluster.elsewhere.results import Results
 
 ASKED = "evaluate val"
@@ -19,6 +18,11 @@ ASKED = "evaluate val"
 
 def iterations(found):
     return [saved.manifest.iteration for saved in found]
+
+
+def result_of(directory, saved):
+    results = Results(directory, "val")
+    return results.read(results.folder / saved.result)
 
 
 def test_it_gives_those_that_were_asked_for_or_all_or_the_newest(tmp_path, save):
@@ -67,7 +71,7 @@ def test_a_checkpoint_that_is_dropped_can_be_read_until_the_next_one(tmp_path, s
     assert saved.write({"loss": 1.0})
     assert [*following] == []
     assert not saved.path.exists()
-    assert os.listdir(tmp_path / "run/evaluations/val") == [saved.place.name]
+    assert os.listdir(tmp_path / "run/evaluations/val") == [saved.result]
 
 
 def test_a_checkpoint_that_is_dropped_before_it_is_read_is_skipped(
@@ -116,7 +120,7 @@ def test_without_second_names_the_files_are_those_of_the_run(tmp_path, save, mon
         assert saved.write({"loss": 1.0})
         assert not saved.write({"loss": 2.0})
     assert path.exists()
-    assert results.Results(tmp_path / "run", "val").read(saved.place)["metrics"] == {"loss": 1}
+    assert result_of(tmp_path / "run", saved)["metrics"] == {"loss": 1}
 
 
 def test_two_scripts_need_two_names(tmp_path, save):
@@ -137,7 +141,9 @@ def test_a_result_holds_the_numbers_of_an_evaluation(tmp_path, save):
         with pytest.raises(TypeError, match="the name 1 is no text"):
             saved.write({1: 2})
         assert saved.write({**numbers, "names": ["a"]})
-        found = Results(tmp_path / "run", "val").read(saved.place)
+        found = Results(tmp_path / "run", "val").read(
+            tmp_path / "run/evaluations/val" / saved.result
+        )
         assert repr(found["metrics"]) == repr({**numbers, "n": 3.0})
 
 
@@ -173,7 +179,7 @@ def test_it_says_what_it_waits_for(tmp_path, save, caplog, monkeypatch):
     save(1)
     with caplog.at_level(logging.WARNING, "camshaft"):
         assert [*follow(tmp_path / "run", idle=0.5)] == []
-    assert "which a ValidateElsewhere('val') asks for; which='every' takes" in caplog.text
+    assert "which a ValidateElsewhere of this name asks for; which='every' takes" in caplog.text
 
 
 RANKS = """
