@@ -11,17 +11,17 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from os.path import samestat
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from ....engine import ranks
 from ...checkpoint import Checkpoints, Manifest, Saved
 from ...common import scalars
 from ...files import link_folder, locked, remove_path
-from .results import Results, as_json, asked_in
+from ..mirror import FollowedStore
+from ..results import Found, Results, Which, as_json, asked_in
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-Which = Literal["asked", "every", "newest"]
 WHICH = ("asked", "every", "newest")
 SOONEST = 0.02
 """The least seconds between two looks."""
@@ -32,11 +32,7 @@ ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:", re.ASCII)
 """Begins an address; a path has no such beginning, or is given as a `Path`."""
 
 
-Found = tuple[Path, Manifest, str]
-"""A checkpoint without a result: where its files are, its manifest, and the name of its result."""
-
-
-class Run(Protocol):
+class Followable(Protocol):
     """A run that is followed, in its directory or in its store. Rank 0 alone asks it."""
 
     own: Path
@@ -67,7 +63,7 @@ class Followed(Saved):
 
     result: str = field(repr=False)
     """The name of its result."""
-    run: Run = field(repr=False)
+    run: Followable = field(repr=False)
 
     def write(self, metrics: Mapping[str, Any]) -> bool:
         """Write the result beside the checkpoints; of several ranks, rank 0 writes it.
@@ -139,17 +135,15 @@ def follow(
     if not idle >= 0:
         raise ValueError(f"follow(idle={idle!r}): needs seconds, from 0")
     if isinstance(directory, str) and ADDRESS.match(directory):
-        from .stored import RunStore
-
-        return _follow(RunStore(directory, options or {}, name), which, idle)
+        return _follow(FollowedStore(directory, options or {}, name), which, idle)
     if options:
         raise TypeError(
             f"follow({str(directory)!r}, options=...): options are for a store, s3://..."
         )
-    return _follow(RunDirectory(directory, name), which, idle)
+    return _follow(FollowedDirectory(directory, name), which, idle)
 
 
-def _follow(run: Run, which: Which, idle: float) -> Iterator[Followed]:
+def _follow(run: Followable, which: Which, idle: float) -> Iterator[Followed]:
     seen, since, is_told = set[str](), time.monotonic(), False
     with ExitStack() as stack:
         with ranks.on_all_ranks(f"follow {run}"):
@@ -179,7 +173,7 @@ def _follow(run: Run, which: Which, idle: float) -> Iterator[Followed]:
             time.sleep(min(run.latest, SOONEST + waited / 10))
 
 
-class RunDirectory:
+class FollowedDirectory:
     """A run that is followed in its directory."""
 
     latest: float = 1.0

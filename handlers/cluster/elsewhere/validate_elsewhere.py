@@ -18,7 +18,7 @@ from ...validate import Validate, write_metrics
 from ..local import LocalCheckpoint
 from ..mirror import Mirror
 from ..replicas import Replicas
-from .results import Results
+from ..results import Results
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

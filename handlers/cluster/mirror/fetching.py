@@ -27,7 +27,7 @@ from ...files import (
     regular,
     synchronise,
 )
-from ..elsewhere.results import results_of
+from ..results import results_of
 from .listing import RUN, StoreListing, store_name_of
 from .logs import LOGS, is_log
 from .store import CHUNK, Store
@@ -199,7 +199,7 @@ def _fetch_newest(home: Directory, logs: list[str], listing: StoreListing) -> Pa
             break
         try:
             _receive_awaited(listing, manifest.number, home)
-            found = receive(listing, name, home, logs, is_instead=is_behind)
+            found = fetch_checkpoint(listing, name, home, logs, is_instead=is_behind)
             reached = manifest.iteration
             break
         except BrokenCheckpoint as error:
@@ -215,7 +215,7 @@ def _receive_awaited(listing: StoreListing, number: int, home: Directory) -> Non
         is_open = any(each not in listing.sizes for each in results_of(manifest))
         if is_open and manifest.number < number and name not in here:
             with suppress(BrokenCheckpoint):  # then the run says what it lacks
-                receive(listing, name, home)
+                fetch_checkpoint(listing, name, home)
 
 
 def tell_of_broken(
@@ -293,7 +293,7 @@ def _tell_of_halves(store: Store, places: list[str]) -> None:
         )
 
 
-def receive(
+def fetch_checkpoint(
     listing: StoreListing,
     place: str,
     home: Directory,

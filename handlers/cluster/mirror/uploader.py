@@ -19,7 +19,7 @@ from ...checkpoint import (
     Saved,
 )
 from ...files import budget, regular, remove_path
-from ..elsewhere.results import COMPLETED, FOLDER, RESULT, results_in, results_of
+from ..results import COMPLETED, FOLDER, RESULT, results_in, results_of
 from .fetching import copies_of_others, join, note_copies
 from .listing import DRAFT, RUN, StoreListing, store_name_of
 from .logs import logs_in

@@ -11,7 +11,7 @@ import pytest
 from camshaft import Engine
 from camshaft.handlers import Checkpoint, ValidateElsewhere, checkpoints, follow
 from camshaft.handlers.checkpoint import BrokenCheckpoint, Directory
-from camshaft.handlers.cluster.elsewhere.results import Results
+from camshaft.handlers.cluster.results import Results
 
 ASKED = "evaluate val"
 

@@ -16,16 +16,15 @@ from typing import Any
 
 from ...checkpoint import BrokenCheckpoint, Directory
 from ...files import locked, make_directory, remove_path, text_of
-from ..mirror.fetching import StoreError, again, receive, undrawn
-from ..mirror.listing import StoreListing
-from ..mirror.store import Store, check_address, shown
-from .follow import Found, Which
-from .results import COMPLETED, FOLDER, Results, asked_in, name_of
+from ..results import COMPLETED, FOLDER, Found, Results, Which, asked_in, name_of
+from .fetching import StoreError, again, fetch_checkpoint, undrawn
+from .listing import StoreListing
+from .store import Store, check_address, shown
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 
-class RunStore:
+class FollowedStore:
     """A run that is followed in its store."""
 
     latest: float = 5.0  # a look costs requests
@@ -94,7 +93,7 @@ class RunStore:
                 continue
             make_directory(self.own)
             try:
-                return receive(listing, name, Directory(self.own)), manifest, result
+                return fetch_checkpoint(listing, name, Directory(self.own)), manifest, result
             except BrokenCheckpoint as error:
                 seen.add(result)
                 logger.warning("skipped: %s/%s: %s", listing.store.url, name, error.reason)

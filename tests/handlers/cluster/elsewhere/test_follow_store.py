@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from camshaft.handlers import checkpoints, fetch, follow
-from camshaft.handlers.cluster.elsewhere.results import Results
 from camshaft.handlers.cluster.mirror.fetching import StoreError
 from camshaft.handlers.cluster.mirror.store import Store
 from camshaft.handlers.cluster.mirror.uploader import Uploader
+from camshaft.handlers.cluster.results import Results
 
 from ..mirror.faulty import NOTHING, Faulty
 

@@ -16,10 +16,10 @@ from dataclasses import asdict
 from itertools import count
 from os.path import lexists
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from ...checkpoint import Manifest, Saved
-from ...files import (
+from ..checkpoint import Manifest, Saved
+from ..files import (
     beside,
     budget,
     created,
@@ -34,6 +34,10 @@ from ...files import (
     tree_of,
 )
 
+Which = Literal["asked", "every", "newest"]
+"""Which checkpoints a script wants that follows a run."""
+Found = tuple[Path, Manifest, str]
+"""A checkpoint without a result: where its files are, its manifest, and the name of its result."""
 FOLDER, EVALUATE = "evaluations", "evaluate "
 COMPLETED = "COMPLETED"
 """Is there from the end of a run on, until it is carried on."""
