@@ -99,8 +99,9 @@ class Uploader:
                     f"{max(others)}; to go on from there, start the script again here"
                 )
             self.store.note(RUN, run)
-            for name in listing.sizes:  # the run goes on
-                if name.endswith(f"/{COMPLETED}") and not (self.directory / name).exists():
+            for name in listing.sizes:
+                is_word = name.startswith(f"{FOLDER}/") and name.endswith(f"/{COMPLETED}")
+                if is_word and not (self.directory / name).exists():  # the run goes on
                     self.store.remove(name)
         # Of this process's own halves, those stay that it can go on with.
         here = () if is_new else Checkpoints(self._outbox or self.directory)
