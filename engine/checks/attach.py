@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks
+from ..explain import warn
 from ..signals import Process
 from ..state import State
 from .checked import Checked
@@ -18,6 +20,10 @@ from .steps import check_limit, check_steps, check_windows
 
 if TYPE_CHECKING:
     from ..moments import Moments
+
+
+LAUNCHED: int = int(os.environ.get("WORLD_SIZE", "1")) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+"""How many processes torchrun has started for this script."""
 
 
 def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any, Any]) -> None:
@@ -34,6 +40,12 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
         refuse_autocast()
         if ranks.is_distributed():
             check_sharded(run)
+        elif LAUNCHED > 1:
+            warn(
+                f"torchrun has started {LAUNCHED} processes of this script, which have not joined: "
+                "each one trains alone, on all of the data. Write model = ranks.prepare(model) "
+                "before the optimizer is made"
+            )
         check_known(run)
         check_stepped(run)
         checks += check_idle(run), check_gradients(run)

@@ -218,3 +218,24 @@ def test_a_run_of_one_process_imports_nothing_of_ignite(processes, tmp_path):
         assert "ignite" not in sys.modules
     """
     processes.run(script, tmp_path / "run", fresh=True)
+
+
+ALONE = """
+import torch
+from camshaft import supervised
+
+model = torch.nn.Linear(2, 1)
+engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), torch.nn.functional.mse_loss)
+engine.run([(torch.ones(4, 2), torch.ones(4, 1))] * 3, max_epochs=1)
+"""
+
+
+@pytest.mark.slow
+def test_under_torchrun_a_script_whose_processes_do_not_join_is_told(processes, tmp_path):
+    (script := tmp_path / "train.py").write_text(ALONE)
+    result = processes.torchrun(script)
+    said = "torchrun has started 2 processes of this script, which have not joined: each one trains"
+    assert result.stderr.count(said) == 2
+    script.write_text(ALONE.replace("engine.run", "from camshaft import ranks\nengine.evaluate"))
+    script.write_text(script.read_text().replace(", max_epochs=1", ""))
+    assert "UserWarning" not in processes.torchrun(script).stderr

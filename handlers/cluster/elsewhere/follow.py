@@ -180,6 +180,7 @@ class FollowedDirectory:
 
     def __init__(self, directory: str | Path, name: str) -> None:
         self._results = Results(directory, name)
+        self._locks = ExitStack()
         self.own: Path = self._results.folder / ".reading"
 
     def __str__(self) -> str:
@@ -192,15 +193,23 @@ class FollowedDirectory:
         Raises:
             BlockingIOError: Another one does.
         """
+        self._lock()
+        try:
+            yield
+        finally:
+            remove_path(self.own)
+            self._locks.close()
+
+    def _lock(self) -> None:
+        self._locks.close()
         self._results.make()
-        with locked(self._results.folder):
-            try:
-                yield
-            finally:
-                remove_path(self.own)
+        self._is_still = self._locks.enter_context(locked(self._results.folder))
 
     def look(self, which: Which, seen: set[str]) -> tuple[Found | None, bool]:
         """The next checkpoint to evaluate, if there is one; True if the run has completed."""
+        if not self._is_still():  # somebody has removed the directory: it is that of a new run
+            seen.clear()
+            self._lock()
         is_over = self._results.is_completed  # read first: then `_next` sees all there is
         return self._next(which, seen), is_over
 

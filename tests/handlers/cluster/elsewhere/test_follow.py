@@ -134,6 +134,18 @@ def test_two_scripts_need_two_names(tmp_path, save):
     assert iterations(follow(tmp_path / "run", idle=0)) == [1]
 
 
+def test_a_directory_that_is_removed_and_used_again_is_that_of_a_new_run(tmp_path, save):
+    save(1, reason=ASKED)
+    following = follow(tmp_path / "run", idle=5)
+    next(following).write({"loss": 1.0})
+    shutil.rmtree(tmp_path / "run")
+    save(1, reason=ASKED)  # of the same weights
+    assert next(following).write({"loss": 2.0})
+    with pytest.raises(BlockingIOError, match="evaluations/val"):
+        next(follow(tmp_path / "run", idle=0))
+    following.close()
+
+
 def test_a_result_holds_the_numbers_of_an_evaluation(tmp_path, save):
     save(1, reason=ASKED)
     numbers = {"loss": 0.1, "ratio": math.nan, "most": math.inf, "least": -math.inf, "n": 3}
