@@ -66,6 +66,8 @@ bench: .venv/bench-$(KEY)  ## measure the overhead, the saves and the start agai
 
 bench-here: .venv/bench-$(KEY)  ## measure the same on this machine, with the figures of the page in brackets
 	$(BIN)/python tests/benchmarks/run.py --here
+	$(BIN)/python tests/benchmarks/checkpoints.py --quick
+	$(BIN)/python tests/benchmarks/checkpoints.py --loop
 	$(BIN)/python tests/benchmarks/ranks.py
 
 # Tests of the core that need no other library, each in an environment of its own, without .venv.
