@@ -88,7 +88,7 @@ class Loop(Generic[Batch, Output]):
             modules.begin_training(state, is_loaded=False)
             moments.announce(Events.LOADING, state)
             modules.begin_training(state, is_loaded=True)
-            if is_over := state.end is not None and not state.control.unfinished:
+            if is_over := state.end is not None and not state.control.left_at:
                 self._warn_that_it_is_over()
             else:
                 state.control.completed = None  # the limits were raised
@@ -128,7 +128,7 @@ class Loop(Generic[Batch, Output]):
         try:
             self.moments.announce(Events.STARTED, state)
             if not state.control.has_left:
-                state.control.unfinished.pop(OF_START, None)
+                state.control.left_at.pop(OF_START, None)
             # Those with a `state_dict` are memories of their own. After STARTED, at which some of
             # them reset themselves, they load their saved states.
             for each in [*self.engine.handlers.values()] if state.training else []:
@@ -252,7 +252,7 @@ class Loop(Generic[Batch, Output]):
         control = state.control
         started = self.moments[Events.ITERATION_STARTED]
         completed = self.moments[Events.ITERATION_COMPLETED]
-        if OF_ITERATION in control.unfinished:
+        if OF_ITERATION in control.left_at:
             completed.fire(state, state.iteration)
         state.share = 1.0  # not before: handlers of the iteration that was left read its share
         if control.has_requests and self._commit():

@@ -110,8 +110,8 @@ class Moment:
         """
         try:
             calls = self._calls(state, count)
-            if unfinished := state.control.unfinished:
-                calls = self._take_up(calls, unfinished)
+            if left_at := state.control.left_at:
+                calls = self._take_up(calls, left_at)
             for _, call, self.called in calls:
                 call(state)
         except Left:
@@ -127,15 +127,15 @@ class Moment:
     def _leave(self, state: State[Any, Any]) -> None:
         """Note where the resumed run goes on; this occurrence does not count."""
         event = self.signal.event
-        state.control.unfinished[repr(event)] = "" if self.called is None else label(self.called)
+        state.control.left_at[repr(event)] = "" if self.called is None else label(self.called)
         if event.clock == "occurrences":
             state.counts[event] -= 1
 
-    def _take_up(self, calls: list[Call], unfinished: dict[str, str]) -> list[Call]:
+    def _take_up(self, calls: list[Call], left_at: dict[str, str]) -> list[Call]:
         """The calls from where an earlier part of the run has left; of STARTED, they are all."""
         if self.signal.event is Events.STARTED:
             return calls
-        name = unfinished.pop(repr(self.signal.event), "")
+        name = left_at.pop(repr(self.signal.event), "")
         names = [label(receiver) for _, _, receiver in calls]
         return calls[names.index(name) :] if name in names else calls
 

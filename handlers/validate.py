@@ -92,7 +92,7 @@ def write_metrics(state: State[Any, Any], name: str, measured: Mapping[str, Any]
     """Write what an evaluation of this name has measured, and announce it."""
     metrics = state.metrics
     # One that a stop had left is made again, and what it measured then is no other row.
-    is_again = repr(ValidationEvents.VALIDATED) in state.control.unfinished
+    is_again = repr(ValidationEvents.VALIDATED) in state.control.left_at
     metrics.before = {} if is_again else metrics.entries(0)
     metrics.update({f"{name}/{each}": value for each, value in measured.items()})
     state.fire(ValidationEvents.VALIDATED)

@@ -118,7 +118,7 @@ class Feed(Generic[Batch]):
         self.is_open = True
         rng = state.control.completed
         if not is_over:
-            rng = None if position is None else position.rng_when_left
+            rng = None if position is None else position.rng_when_stored
         if position is not None and position.number and self._pass is None:
             may_follow = not is_over and (state.control.in_epoch or state.end is None)
             goes_on = may_follow and self._goes_on()
@@ -137,7 +137,7 @@ class Feed(Generic[Batch]):
         if rng is not None:
             source.restore(rng)
         if position is not None and not is_over:
-            position.rng_when_left = None
+            position.rng_when_stored = None
 
     def epoch(self) -> Iterator[Batch]:
         """The remaining batches of this epoch; none if the run is at `max_iterations` already."""
@@ -209,7 +209,7 @@ class Feed(Generic[Batch]):
             position.mark = source.mark(state.iteration - position.began)
             is_last = state.iteration_in_epoch == state.epoch_length
             position.at_end = is_last and not self.repeats
-        position.rng_when_left = now
+        position.rng_when_stored = now
 
     def warn_of_doubts(self, of_workers: Callable[[Any], list[str]]) -> None:
         """Warn, once per run, of the reasons why a resumed run may not be exact.

@@ -173,11 +173,11 @@ def has_persistent_workers(data: object) -> bool:
 
 def rest_of(batches: Iterator[Batch]) -> Iterator[Batch]:
     """The remaining batches of an iterator, wrapped if `iter` could rewind it."""
-    return left_of(batches) if may_begin_again(batches) else batches
+    return forward_only(batches) if may_begin_again(batches) else batches
 
 
-def left_of(batches: Iterator[Batch]) -> Iterator[Batch]:
-    """The remaining batches of an iterator, behind no `iter` of its own."""
+def forward_only(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """The remaining batches of an iterator, which `iter` does not rewind."""
     while (batch := next(batches, END)) is not END:
         yield batch
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..state import Batch, Position, capture_generators, gives_batches, parts_inside
 from .order import Order
-from .sources import Source, iterate, left_of
+from .sources import Source, forward_only, iterate
 from .trail import END
 
 RESTARTS = "restart_on_stop_iteration"
@@ -46,11 +46,11 @@ class Stateful(Source[Batch]):
             self.data.load_state_dict(position.data_state)
             self.known = position.mark
             if restarts:
-                setattr(self.data, RESTARTS, False)  # the run was left in this pass, not behind it
+                setattr(self.data, RESTARTS, False)  # the run goes on in this pass, not behind it
         batches = iterate(self.data)
         if restarts:
             setattr(self.data, RESTARTS, restarts)
-        if not isinstance(batches, GeneratorType) or batches.gi_code is left_of.__code__:
+        if not isinstance(batches, GeneratorType) or batches.gi_code is forward_only.__code__:
             return batches
         self.is_sure: bool = self.known is not None
         first: list[Batch] = []

@@ -30,7 +30,7 @@ from .groups import on_this_rank as on_this_rank
 from .groups import rank as rank
 from .groups import world_size as world_size
 from .letters import collected as collected
-from .letters import leave as leave
+from .letters import post as post
 from .letters import read_letters as read_letters
 from .letters import remove_letters as remove_letters
 from .letters import wait_for as wait_for

@@ -1,7 +1,7 @@
 """Letters between the ranks of a process group: the only messages that background threads may use.
 
-Only the thread that trains may take part in collectives. A letter needs none: one rank leaves it
-in the store and goes on at once; another rank reads it later.
+Only the thread that trains may take part in collectives. A letter needs none: one rank posts it
+into the store and goes on at once; another rank reads it later.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ FIRST, LONGEST = 0.002, 0.25
 """Seconds between two looks into the store: at first, and at most."""
 
 
-def leave(box: str, text: str) -> None:
-    """Leave a letter, which is one line of text, in a box.
+def post(box: str, text: str) -> None:
+    """Post a letter, which is one line of text, into a box.
 
     Raises:
         OSError: The ranks are no longer connected.
         ValueError: The text has several lines, which would be taken for several letters.
     """
     if "\n" in text:
-        raise ValueError("a letter is one line of text: leave several lines as json.dumps(text)")
+        raise ValueError("a letter is one line of text: post several lines as json.dumps(text)")
     with _connected(f"rank {rank()} could not tell the others what it did"):
         store = default_store()
         store.append(f"camshaft/{box}", f"{text}\n")

@@ -1,4 +1,7 @@
-"""Evaluations that a run leaves because it has to stop: the resumed run makes them again."""
+"""Evaluations that a run leaves because it has to stop: the resumed run makes them again.
+
+With its evaluation, a run leaves the moment around that, and goes on at the handler that began it.
+"""
 
 from __future__ import annotations
 
@@ -70,8 +73,8 @@ def can_leave(state: State[Any, Any]) -> bool:
 
 
 def dump_left(state: State[Any, Any]) -> dict[str, Any]:
-    """The unfinished moments, and what handlers see of an iteration besides metrics."""
-    moments = state.control.unfinished
+    """The moments that were left, and what handlers see of an iteration besides metrics."""
+    moments = state.control.left_at
     seen = _seen(state) if OF_ITERATION in moments else []
     seen = with_tensors(seen, lambda tensor: tensor.detach())
     return {"left": {"moments": {**moments}, "seen": seen, "devices": devices_of(seen)}}
@@ -79,7 +82,7 @@ def dump_left(state: State[Any, Any]) -> dict[str, Any]:
 
 def load_left(state: State[Any, Any], saved: Mapping[str, Any], objects: Any) -> None:
     """Put back what `dump_left` returned."""
-    state.control.unfinished.update(saved["moments"])
+    state.control.left_at.update(saved["moments"])
     if OF_ITERATION in saved["moments"]:
         seen = on_devices(saved["seen"], saved["devices"], objects)
         state.batch, output, is_known, state.share, is_skipped = seen

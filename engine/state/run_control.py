@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SAVED = ("in_epoch", "epoch_began", "epoch_stopped")
 
 SAVED_AS = {
-    "rng_when_left": "left",
+    "rng_when_stored": "left",
     "data_state": "told",
     "data_states": "told_by_ranks",
     "is_complete": "used_up",
@@ -117,18 +117,18 @@ class Position:
     """The generator states just before the pass began: its order is drawn from them."""
     seed: int
     """The run's seed for the workers' random numbers, the same in all passes."""
-    rng_when_left: Rng | None = None
-    """The generator states when the run was left or saved; None before."""
+    rng_when_stored: Rng | None = None
+    """The generator states when this was stored, at a save or as the run ended; None before."""
     sizes: dict[str, int] = field(default_factory=dict)
     """The batches, samples, ... of this pass, as far as they are known."""
     data_state: Any = None
-    """The data's own `state_dict` when the run was left, if it has one."""
+    """The data's own `state_dict` at that time, if it has one."""
     data_states: list[Any] | None = None
-    """The same of all ranks, if another number of them has left the run; in no checkpoint."""
+    """The same of all ranks, if another number of them has stored it; in no checkpoint."""
     is_complete: bool = False
     """True if this pass was read to its end."""
     at_end: bool = False
-    """True if the run was left after the last batch of a pass, before its iterator ended."""
+    """True if this was stored after the last batch of a pass, before its iterator ended."""
     dealing: Dealing | None = None
     """How ranks share the samples; None before the first pass."""
     mark: str | None = None
@@ -150,7 +150,7 @@ class Position:
         saved = {SAVED_AS.get(name, name): getattr(self, name) for name in own}
         return saved | {
             "rng": self.rng.state_dict(),
-            "left": None if self.rng_when_left is None else self.rng_when_left.state_dict(),
+            "left": None if self.rng_when_stored is None else self.rng_when_stored.state_dict(),
             "dealing": None if self.dealing is None else asdict(self.dealing),
             "read_from": self.began if self.is_once else None,
         }
@@ -165,7 +165,7 @@ class Position:
         if (read_from := own.pop("read_from")) is not None:
             own["began"] = read_from  # earlier releases began a pass of an iterator in each epoch
         own["rng"] = Rng(**saved["rng"])
-        own["rng_when_left"] = None if saved["left"] is None else Rng(**saved["left"])
+        own["rng_when_stored"] = None if saved["left"] is None else Rng(**saved["left"])
         own["dealing"] = None if saved["dealing"] is None else Dealing(**saved["dealing"])
         return cls(**own, is_once=read_from is not None, is_loaded=True)
 
@@ -184,7 +184,7 @@ class RunControl:
     """How the run was asked to end: also at a limit PAUSED, where `State.end` is LIMIT."""
     leaves: bool = False
     """True once evaluations are left to the resumed run, since this one has to stop soon."""
-    unfinished: dict[str, str] = field(default_factory=dict)
+    left_at: dict[str, str] = field(default_factory=dict)
     """By event of a moment that was left in its middle: the handler that a resumed run calls first;
     events that this handler fires have entries of their own. In checkpoints it is `left`."""
     has_requests: bool = False
@@ -232,7 +232,7 @@ class RunControl:
     @property
     def has_left(self) -> bool:
         """True if this run has left a moment, and ends here."""
-        return self.leaves and bool(self.unfinished)
+        return self.leaves and bool(self.left_at)
 
     def state_dict(self) -> dict[str, Any]:
         """The part that a checkpoint holds, as plain values."""

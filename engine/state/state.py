@@ -105,7 +105,7 @@ class State(Generic[Batch, Output]):
     @property
     def is_new(self) -> bool:
         """True before the first batch of a run that was not resumed, or has left its STARTED."""
-        is_before = self.control.position is None or OF_START in self.control.unfinished
+        is_before = self.control.position is None or OF_START in self.control.left_at
         return self.iteration == 0 and is_before
 
     @property
@@ -354,7 +354,7 @@ class State(Generic[Batch, Output]):
             "memory": memory,
             "devices": self.memory.devices_of(memory),
             "metric_devices": devices_of(self.metrics),
-            **(dump_left(self) if self.control.unfinished else {}),
+            **(dump_left(self) if self.control.left_at else {}),
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:

@@ -53,7 +53,7 @@ class Run:
             given = [None] * engine.state.epoch_length if data is None else data
             self.feed = IgniteFeed(self, given, state)
         elif state.control.position is not None and not engine.exact:
-            state.control.position.rng_when_left = None  # random generators keep their state here
+            state.control.position.rng_when_stored = None  # random generators keep their state here
         native = engine.native
         with self._listening():
             Loop(native, self.process, Moments(native.signals), state, self.feed).run()

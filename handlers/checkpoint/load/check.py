@@ -200,7 +200,7 @@ def validate_run(run: Any) -> None:
         kept = [state.control.completed]
         if (position := state.control.position) is not None:
             counts += [position.number, position.began]
-            kept += [position.rng, position.rng_when_left]
+            kept += [position.rng, position.rng_when_stored]
         if odd or not all(0 <= count < 2**63 for count in counts):
             raise ValueError(f"holds values that no run can resume from: {odd or counts}")
         for rng in filter(None, kept):

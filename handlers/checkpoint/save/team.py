@@ -177,7 +177,7 @@ class Team:
             else:
                 folded = {name: each.folded(self._chunk) for name, each in written.items()}
                 said["files"] = {name: [each.size, *each.crc32] for name, each in folded.items()}
-            ranks.leave(temporary.name, json.dumps(said))
+            ranks.post(temporary.name, json.dumps(said))
             if self.rank == 0 and (failure is None or isinstance(failure, OSError)):
                 return self._collected(temporary)  # it raises this rank's failure with the others'
         if failure is not None:
@@ -219,7 +219,7 @@ class Team:
             if self.size > SHARE and self.rank == 0:
                 ranks.remove_letters(self._told)
                 self._told = box
-                ranks.leave(box, json.dumps(names))
+                ranks.post(box, json.dumps(names))
             elif self.size > SHARE:
                 names = json.loads("".join(ranks.read_letters(box, 1, self._is_over)) or "[]")
         except OSError as error:  # the run has ended; the next one removes them

@@ -172,7 +172,7 @@ class Hosts(Team):
         """On rank 0: True if the first ranks of all hosts say so; the others call this, too."""
         box = f"{temporary.name}/said"
         if self.rank > 0:
-            ranks.leave(box, str(int(is_so)))
+            ranks.post(box, str(int(is_so)))
             return False
         others = len(self.firsts) - 1
         said = ranks.collected(box, others, self._is_over) if others else []
@@ -183,7 +183,7 @@ class Hosts(Team):
         text = json.dumps([manifest and manifest.to_json(), is_copied])
         with suppress(OSError) if manifest is None else nullcontext():  # the error is raised anyway
             for first in self.firsts[1:]:
-                ranks.leave(f"{temporary.name}-{first}", text)
+                ranks.post(f"{temporary.name}-{first}", text)
 
     def hear(self, temporary: Path) -> tuple[Manifest, bool]:
         """The manifest that rank 0 has written, and whether all copy the checkpoint to a store.

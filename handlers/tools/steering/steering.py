@@ -134,7 +134,7 @@ class Steering:
     def _refuse_passed(self, state: State[Any, Any], rows: Iterable[Row]) -> None:
         """Refuse a ledger with a change that comes too late for this run."""
         # A run that left its iteration, such as in a validation, calls `look` in it once more.
-        first = state.iteration + (OF_ITERATION not in state.control.unfinished)
+        first = state.iteration + (OF_ITERATION not in state.control.left_at)
         for row in rows:
             if row["iteration"] < first:
                 raise ValueError(

@@ -48,4 +48,4 @@ def test_alone_the_first_rank_has_gathered_its_own():
 
 def test_a_letter_of_several_lines_is_refused():
     with pytest.raises(ValueError, match="one line of text"):
-        ranks.leave("box", "one\ntwo")
+        ranks.post("box", "one\ntwo")

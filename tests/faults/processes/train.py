@@ -124,11 +124,11 @@ def board(directory):
 def spoil(what, state, optimizer, scheduler):
     """Change one part of a run that was resumed, as if it had not been saved."""
     memory = state.memory.saved | state.memory.loaded
-    left = state.control.position.rng_when_left
+    stored = state.control.position.rng_when_stored
     {
-        "python": lambda: setattr(left, "python", capture_generators().python),
-        "numpy": lambda: setattr(left, "numpy", capture_generators().numpy),
-        "torch": lambda: setattr(left, "torch", capture_generators().torch),
+        "python": lambda: setattr(stored, "python", capture_generators().python),
+        "numpy": lambda: setattr(stored, "numpy", capture_generators().numpy),
+        "torch": lambda: setattr(stored, "torch", capture_generators().torch),
         "worker seed": lambda: setattr(state.control.position, "seed", 1),
         "pass": lambda: setattr(state.control.position, "rng", capture_generators()),
         "momentum": lambda: [s["momentum_buffer"].zero_() for s in optimizer.state.values()],
