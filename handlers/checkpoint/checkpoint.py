@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,6 @@ from .save import (
 from .weights import has_groups
 
 logger: logging.Logger = logging.getLogger("camshaft")
-
-LOCAL = (
-    "local=: hosts have handlers of their own. To save to a disk of each host too, write "
-    "engine.add(Local('/nvme/run', when=...), Checkpoint('/shared/run', ...)); if the hosts share "
-    "no directory, LocalCheckpoint('/nvme/run', ...) in the place of Checkpoint"
-)
-FROZEN = (
-    "frozen=False is gone: frozen weights are written once, to a file of their own, of which later "
-    "checkpoints have hard links. Leave frozen= out, and write Export(..., pretrained=True) for an "
-    "adapter alone"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +120,8 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
     background: bool = True
     retries: int = 3
     on_failure: OnFailure = "raise"
-    local: InitVar[object] = None
-    frozen: InitVar[bool] = True
 
-    def __post_init__(self, local: object, frozen: bool) -> None:
-        if local is not None:
-            raise TypeError(LOCAL)
-        if not frozen:
-            raise TypeError(FROZEN)
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.start_over and self.resume:
             raise ValueError(

@@ -151,8 +151,8 @@ class LocalCheckpoint(Checkpoint):
     '/nvme/run'
     """
 
-    def __post_init__(self, local: object, frozen: bool) -> None:
-        super().__post_init__(local, frozen)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         if self.resume not in (True, False, None, "latest") or self.parent is not None:
             given = f"resume={str(self.resume)!r}" if self.parent is None else "parent=..."
             raise ValueError(

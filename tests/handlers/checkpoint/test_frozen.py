@@ -1,15 +1,8 @@
-"""Frozen weights: checksums that tell weights apart, and no checkpoint without them."""
+"""Frozen weights: checksums that tell weights apart."""
 
 import pytest
 import torch
 from torch import nn
-
-from camshaft.handlers import Checkpoint
-
-
-def test_leaving_frozen_weights_out_is_an_error_that_says_what_to_write():
-    with pytest.raises(TypeError, match=r"Leave frozen= out, and write Export"):
-        Checkpoint("run", frozen=False)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64, torch.complex64, torch.bool])
