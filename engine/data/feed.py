@@ -11,7 +11,7 @@ from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Generic
 
-from ..state import Batch, Position, State, generators_of, seed_from, under_way
+from ..state import Batch, Position, Rng, State, seed_from, under_way
 from .in_step import InStep
 from .order import is_of_other_ranks
 from .passes import Pass, as_the_pass_began
@@ -108,36 +108,46 @@ class Feed(Generic[Batch]):
         return undealt_samples(data) if is_like else 0
 
     def restore(self, *, is_over: bool = False) -> None:
-        """Continue where the run was left, on any number of ranks; restore the generators.
+        """Continue where the run was stored, on any number of ranks; restore the generators.
 
-        Inside a pass, its batches are those behind the consumed ones. Between two, the data is
-        brought to where it was. With `is_over`, no epoch follows, and the generators get the states
-        from after COMPLETED: a script that finds its run finished ends like one that has trained.
+        With `is_over`, no epoch follows, and the generators get the states from after COMPLETED: a
+        script that finds its run finished ends like one that has trained.
         """
-        state, position, source = self.state, self.position, self.source
+        control, position = self.state.control, self.position
         self.is_open = True
-        rng = state.control.completed
+        rng = control.completed
         if not is_over:
             rng = None if position is None else position.rng_when_stored
         if position is not None and position.number and self._pass is None:
-            may_follow = not is_over and (state.control.in_epoch or state.end is None)
-            goes_on = may_follow and self._goes_on()
-            if goes_on:
-                self.reopen_pass()
-            if not goes_on or position.is_complete:
-                if not may_follow and state.training:
-                    source.tell(position.number)
-                elif state.training and not source.is_known:
-                    Pass(source, state, self.in_step).compare_beginning()
-                # The script may pass other data, which keeps the state of its own generators.
-                if rng is not None and len(generators_of(self.data)) != len(rng.generators):
-                    rng.generators = source.capture().generators
-                rng = rng or source.capture()
-                source.settle(position)
+            rng = rng or self.source.capture()
+            if is_over or (self.state.end is not None and not control.in_epoch):
+                self._restore_at_end(position, rng)
+            elif self._goes_on():
+                self._restore_inside(position, rng)
+            else:
+                self._restore_between(position, rng)
         if rng is not None:
-            source.restore(rng)
+            self.source.restore(rng)
         if position is not None and not is_over:
             position.rng_when_stored = None
+
+    def _restore_inside(self, position: Position, rng: Rng) -> None:
+        """Inside a pass: its order is drawn again, and its consumed batches are skipped."""
+        self.reopen_pass()
+        if position.is_complete:  # no batch is left of it
+            self._restore_between(position, rng)
+
+    def _restore_between(self, position: Position, rng: Rng) -> None:
+        """Between two passes: the next one begins anew; warn if this one would begin otherwise."""
+        if self.state.training and not self.source.is_known:
+            Pass(self.source, self.state, self.in_step).compare_beginning()
+        self.source.settle(position, rng)
+
+    def _restore_at_end(self, position: Position, rng: Rng) -> None:
+        """Behind the last pass: samplers know the number of it, as they do after training."""
+        if self.state.training:
+            self.source.tell(position.number)
+        self.source.settle(position, rng)
 
     def epoch(self) -> Iterator[Batch]:
         """The remaining batches of this epoch; none if the run is at `max_iterations` already."""

@@ -15,6 +15,7 @@ from ..state import (
     Position,
     Rng,
     capture_generators,
+    generators_of,
     gives_batches,
     parts_inside,
     places_in,
@@ -117,8 +118,10 @@ class Source(Generic[Batch]):
     def state(self) -> Any:
         """The data's own state, if it has one."""
 
-    def settle(self, position: Position) -> None:
-        """Between two passes, load the state of the data, if it has one."""
+    def settle(self, position: Position, rng: Rng) -> None:
+        """Behind a pass, load the data's state if it has one, before the caller restores `rng`."""
+        if len(generators_of(self.given)) != len(rng.generators):  # other data than before, which
+            rng.generators = self.capture().generators  # keeps the state of its own generators
 
     def capture(self) -> Rng:
         """The states of the random generators: the global ones, the data's and the run's."""

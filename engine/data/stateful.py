@@ -9,7 +9,7 @@ from itertools import chain, islice
 from types import GeneratorType
 from typing import Any
 
-from ..state import Batch, Position, capture_generators, gives_batches, parts_inside
+from ..state import Batch, Position, Rng, capture_generators, gives_batches, parts_inside
 from .order import Order
 from .sources import Source, forward_only, iterate
 from .trail import END
@@ -77,12 +77,13 @@ class Stateful(Source[Batch]):
         """The data's own state."""
         return self.data.state_dict() if self.held is None else self.held
 
-    def settle(self, position: Position) -> None:
+    def settle(self, position: Position, rng: Rng) -> None:
         """Load the data's state between two passes, so that the next one begins anew.
 
         Data that keep the state for their next iterator apply it now. If that finds no batch, the
         end of a pass is behind them.
         """
+        super().settle(position, rng)
         state, workers = position.data_state, getattr(self.data, "num_workers", 0)
         is_other = workers != position.sizes.get("workers", workers)
         if state is None or (
