@@ -22,10 +22,12 @@ from .moments import Firing as Firing
 from .moments import Moments as Moments
 from .names import advice as advice
 from .names import few as few
+from .names import listed as listed
 from .outputs import part_of as part_of
 from .seeds import seed_everything as seed_everything
 from .signals import Receiver as Receiver
 from .signals import Subscription as Subscription
 from .signals import check_arity as check_arity
 from .signals import label as label
+from .signals import package_of as package_of
 from .state import State as State

@@ -5,15 +5,12 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 from .names import OF_STATES, advice
+from .signals import ROOMS
 from .state import State
 
-ROOT = Path(__file__).parents[1]
-ROOMS = (str(ROOT / "engine"), str(ROOT / "handlers"), "<string>")  # a dataclass's __init__
-"""The beginnings of the package's file paths."""
 LESS_MEMORY = (
     "The same step takes less memory with parts of a batch at a time, supervised(..., "
     "split=8) or smaller batches and accumulate=; with checkpoint_activations(model, ...); "

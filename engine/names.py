@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any
 
 RUN = "engine.run(loader, max_epochs=...)"
 ON = "@engine.on(Events.EPOCH_COMPLETED(every=2)) above a function of the state"
@@ -139,11 +141,17 @@ def advice(name: str, known: Iterable[str], words: Mapping[str, str]) -> str:
     return f"; did you mean {shown[found[0]]!r}?" if found else ""
 
 
-def few(names: Iterable[str], most: int = 5) -> str:
-    """The first names, for a message; "none" if there are none.
+def few(names: Iterable[Any], most: int = 5) -> str:
+    """The first names or numbers, of a set the smallest, for a message; "none" if there are none.
 
-    >>> few(["b", "a"]), few("abc", most=2), few([])
-    ('b, a', 'a, b, ...', 'none')
+    >>> few(["b", "a"]), few({3, 1, 2}, most=2), few([])
+    ('b, a', '1, 2, ...', 'none')
     """
-    listed = [*names]
-    return ", ".join([*listed[:most], *(["..."] if len(listed) > most else [])]) or "none"
+    ordered = sorted(names) if isinstance(names, set) else names
+    first = [*islice(map(str, ordered), most + 1)]
+    return ", ".join(first if len(first) <= most else [*first[:most], "..."]) or "none"
+
+
+def listed(names: Iterable[str]) -> str:
+    """All names, quoted and sorted, for a message; "none" if there are none."""
+    return ", ".join(sorted(map(repr, names))) or "none"

@@ -16,7 +16,7 @@ from typing import Any
 from .. import modules
 from ..explain import warn
 from ..modules import HOOKS
-from ..signals import Subscription
+from ..signals import PACKAGE, Subscription, is_by_user, package_of
 from ..state import (
     CONTAINERS,
     GONE,
@@ -43,7 +43,6 @@ from .reached import (
     FILLABLE,
     PLAIN,
     functions_of,
-    is_by_user,
     is_kind_of_update,
     is_of_the_script,
     is_only_filled,
@@ -310,7 +309,7 @@ class Changes:
 
     def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
         """Note the attributes of a thing; of a class of torch, only those with public names."""
-        own, is_torchs = vars(thing), type(thing).__module__.partition(".")[0] == "torch"
+        own, is_torchs = vars(thing), package_of(type(thing)) == "torch"
         for key, value in own.items():
             if key not in hidden and not (is_torchs and key[:1] == "_") and _is_kept(value):
                 self._notes.note_key(f"{name}.{key}", value, own, key)
@@ -336,7 +335,7 @@ class Changes:
         return [(f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES]
 
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
-        if type(optimizer).__module__.partition(".")[0] != "torch":
+        if package_of(type(optimizer)) != "torch":
             self._note_own(name, optimizer, OF_OPTIMIZERS)
         for n, group in enumerate(optimizer.param_groups):
             # A group of torchopt is a tuple, and no setting.
@@ -429,7 +428,7 @@ def is_stateful(kind: type) -> bool:
     """True for a class whose objects a checkpoint can hold; false for data that gives batches."""
     if not (hasattr(kind, "state_dict") and hasattr(kind, "load_state_dict")):
         return False
-    if kind.__module__.partition(".")[0] == "camshaft":  # such as a state
+    if package_of(kind) == PACKAGE:  # such as a state
         return False
     return modules.is_kind_of_module(kind) or not hasattr(kind, "__iter__")
 
@@ -443,8 +442,7 @@ def script_functions(
         for each in signal.receivers.values():
             is_ours = isinstance(each, Subscription)
             function = each.function if is_ours else each
-            owner = type(getattr(function, "__self__", None)).__module__
-            if owner.partition(".")[0] != "camshaft":
+            if package_of(type(getattr(function, "__self__", None))) != PACKAGE:
                 found.append(function)
             if is_ours:
                 found += filter(None, map(attrgetter("where"), each.trigger.clauses))
@@ -493,7 +491,7 @@ def _state_of(thing: Any) -> Any:
 
 def _attributes(thing: Any) -> list[Any]:
     """The attributes of a script's own object; for an object of torch, its inner schedulers."""
-    if modules.is_module(thing) or type(thing).__module__.partition(".")[0] == "torch":
+    if modules.is_module(thing) or package_of(type(thing)) == "torch":
         return list(vars(thing).get("_schedulers", ()))
     return list(getattr(thing, "__dict__", {}).values())
 

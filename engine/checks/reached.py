@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import os
 import re
 import sys
 import types
@@ -11,25 +10,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
-from pathlib import Path
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from .. import modules
+from ..signals import PACKAGE, is_by_user, is_foreign, is_users
 from ..state import State, generators_of, global_generators, is_kind_of_generator, once_a_type
-
-ROOT = Path(__file__).parents[2]
-LIBRARIES = (
-    *(str(ROOT / "engine"), str(ROOT / "handlers"), str(Path(os.__file__).parent)),
-    *("<string>", "<frozen"),  # a dataclass's __init__, and Python's own
-)
-"""Beginnings of the file paths of code that is not the script's; so is what pip installs."""
 
 WIDEST = 64
 """The most elements of a container that is searched: a larger container is data."""
 MOST = 5_000
 """The most objects that are searched in all."""
-FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", "camshaft"} - {"__main__"}
+FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", PACKAGE} - {"__main__"}
 """Packages whose objects and functions are not searched."""
 PLAIN = (str, int, float, bool, type(None))
 FILLABLE = (list, set, dict)
@@ -37,7 +29,7 @@ KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
 EMPTY = types.CellType()
 """Equal to a cell whose variable has no value yet."""
-UPDATES = f"{__name__.partition('.engine.')[0]}.engine.update"
+UPDATES = f"{PACKAGE}.engine.update"
 KEY = r"(?:(?:LOAD|BUILD|FORMAT|BINARY_OP|\.)\S* )*"
 FILLED = re.compile(
     rf"USED (?:\.(?:append|extend|add) |{KEY}(?:STORE_SUBSCR|BINARY_SUBSCR \.(?:append|extend)) "
@@ -168,7 +160,7 @@ def readers_of(data: object) -> list[Callable[..., Any]]:
 def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
     if isinstance(thing, FunctionType):
-        return [] if _is_foreign(thing.__code__.co_filename) else _named_by(thing, name)
+        return [] if is_foreign(thing.__code__.co_filename) else _named_by(thing, name)
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
         return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]
@@ -313,11 +305,6 @@ def _operations(function: CodeType) -> Iterator[tuple[str, Any]]:
             yield each.opname, each.argval
 
 
-@lru_cache(maxsize=1024)
-def _is_foreign(file: str) -> bool:
-    return "site-packages" in file or file.startswith(LIBRARIES)
-
-
 def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
     has_attributes = hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")
@@ -335,17 +322,3 @@ def is_kind_of_update(kind: type) -> bool:
     """True for the class `Update`; its room is not imported here, since that would import torch."""
     room: Any = sys.modules.get(UPDATES)
     return room is not None and issubclass(kind, room.Update)
-
-
-def is_by_user(defined: Any) -> bool:
-    """True for a class or a function that the script defines, and not a library."""
-    return is_users(sys.modules.get(getattr(defined, "__module__", None) or ""))
-
-
-@lru_cache(maxsize=1024)
-def is_users(module: ModuleType | None) -> bool:
-    """True for a module of the script, and not of a library."""
-    file = getattr(module, "__file__", None)
-    if file is None:  # such as a notebook
-        return module is not None and module.__name__ == "__main__"
-    return not _is_foreign(file)

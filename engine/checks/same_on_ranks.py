@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from .. import modules, ranks
 from ..events import Clause, Trigger
-from ..signals import Signals, Subscription, label
+from ..names import few
+from ..signals import PACKAGE, Signals, Subscription, label, package_of
 from ..state import State
-from .sharded import listed, refuse_wrappers
+from .sharded import refuse_wrappers
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from ..engine import Engine
 
-PACKAGE = __name__.partition(".")[0]
 SHOWN = 4
 """The most settings that an error names."""
 LONGEST = 120
@@ -143,7 +143,8 @@ def _of_process_wide() -> Entries:
 def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:
     """The package's handlers that all ranks must have, and functions that use rank 0's clock."""
     found: Entries = {}
-    ours = {n: e for n, e in engine.handlers.items() if _is_ours(e) and n not in engine.local}
+    common = {n: e for n, e in engine.handlers.items() if n not in engine.local}
+    ours = {n: e for n, e in common.items() if package_of(type(e)) == PACKAGE}
     for name, each in ours.items():
         found |= {name: type(each).__name__, **_texts(name, _settings_of(each))}
     found[ORDER] = ", ".join(ours)  # messages of two handlers of one event would meet each other
@@ -175,7 +176,8 @@ def _of_module(name: str, module: Any) -> Entries:
     """The names, shapes and dtypes of parameters and persistent buffers."""
     found: Entries = {}
     for key, each in module.named_parameters():
-        found[f"{name}.{_shown(key)}"] = _form(each) + ", frozen" * (not each.requires_grad)
+        form = _form(each) if each.requires_grad else f"{_form(each)}, frozen"
+        found[f"{name}.{modules.without_wrappers(key)}"] = form
     order = ", ".join(found)
     hidden = {
         f"{path}.{key}".lstrip(".")
@@ -184,12 +186,8 @@ def _of_module(name: str, module: Any) -> Entries:
     }
     for key, each in module.named_buffers():
         if key not in hidden:
-            found[f"{name}.{_shown(key)}"] = _form(each)
+            found[f"{name}.{modules.without_wrappers(key)}"] = _form(each)
     return {**found, f"the order of the parameters of {name}": order}
-
-
-def _shown(key: str) -> str:
-    return ".".join(each for each in key.split(".") if each not in modules.HIDDEN)
 
 
 def _form(tensor: Any) -> str:
@@ -244,14 +242,10 @@ def _text(value: Any, depth: int = 0) -> str | None:
         return label(value)
     if hasattr(value, "numel"):
         return repr(value.item()) if value.numel() == 1 else None
-    name = type(value).__name__
-    if type(value).__module__ == OF_LOSSES or (_is_ours(value) and is_dataclass(value)):
+    kind, name = type(value), type(value).__name__
+    if kind.__module__ == OF_LOSSES or (package_of(kind) == PACKAGE and is_dataclass(value)):
         name += f"({', '.join(f'{k}={_text(e, depth + 1)}' for k, e in _settings_of(value))})"
     return name
-
-
-def _is_ours(thing: Any) -> bool:
-    return type(thing).__module__.partition(".")[0] == PACKAGE
 
 
 def _differences(own: Entries, first: Entries) -> Differences:
@@ -282,7 +276,7 @@ def _said(name: str, found: list[Differences]) -> str:
     usual, said = Counter(have).most_common(1)[0][0], list[str]()
     for value in dict.fromkeys(value for value in have if value != usual):
         odd = [number for number, each in enumerate(have) if each == value]
-        who = f"rank {odd[0]} has" if len(odd) == 1 else f"ranks {listed(odd)} have"
+        who = f"rank {odd[0]} has" if len(odd) == 1 else f"ranks {few(odd, 8)} have"
         said.append(f"{who} {name}={_short(value)}")
     others = "the others have" if len(have) > 2 else "the other has"
     return f"{', '.join(said)} where {others} {_short(usual)}"

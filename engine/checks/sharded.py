@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
+from ..names import few
 from .checked import Checked, updated
 
 UNSUPPORTED = {
@@ -81,8 +82,8 @@ def _check_spans(averages: Iterable[modules.Averaging], readers: set[int]) -> No
             )
         if readers <= own:
             raise ValueError(
-                f"{kind} averages gradients over the ranks {listed(own)}, and by "
-                f"ranks.data_parallel(...) the ranks {listed(readers)} read different data, so "
+                f"{kind} averages gradients over the ranks {few(own, 8)}, and by "
+                f"ranks.data_parallel(...) the ranks {few(readers, 8)} read different data, so "
                 "counts of targets, metrics and decisions would be those of a part of the model's "
                 "ranks. If the others split the same samples (context parallelism), leave "
                 "ranks.data_parallel(...) out, or name all these dimensions of the mesh, and deal "
@@ -90,8 +91,8 @@ def _check_spans(averages: Iterable[modules.Averaging], readers: set[int]) -> No
                 "different data, such as process_group=ranks.data_group()"
             )
         raise ValueError(
-            f"{kind} averages gradients over the ranks {listed(own)}, and the ranks "
-            f"{listed(readers)} read different data, so their weights would drift apart: give the "
+            f"{kind} averages gradients over the ranks {few(own, 8)}, and the ranks "
+            f"{few(readers, 8)} read different data, so their weights would drift apart: give the "
             "model a group of all of these, or say by ranks.data_parallel(mesh[...]) which ranks "
             "train one model"
         )
@@ -164,8 +165,8 @@ def _check_averaged(
             continue
         if not readers <= _mesh(each):
             raise ValueError(
-                f"the parameter {name!r} is on the ranks {listed(_mesh(each))}, and the ranks "
-                f"{listed(readers)} read different data, so its gradient is no mean over all of "
+                f"the parameter {name!r} is on the ranks {few(_mesh(each), 8)}, and the ranks "
+                f"{few(readers, 8)} read different data, so its gradient is no mean over all of "
                 f"it: {SAY}"
             )
         if (splits := _splits(each)) > 1 and readers >= _mesh(each):
@@ -182,13 +183,3 @@ SAY = (
     'reads different ones, before the loader is made: ranks.data_parallel(mesh["data"]), or '
     "ranks.data_parallel(None) if all ranks read the same"
 )
-
-
-def listed(numbers: Iterable[int]) -> str:
-    """The numbers as text; of many numbers, only the first three.
-
-    >>> listed({0, 2}), listed({*range(16)})
-    ('0, 2', '0, 1, 2, ...')
-    """
-    first = sorted(numbers)
-    return ", ".join(map(str, first if len(first) < 9 else [*first[:3], "..."]))

@@ -8,9 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from ..events import EventEnum, Events, Stage, Trigger
-from ..signals import Receiver, Signals, Subscription, label, source
+from ..signals import PACKAGE, Receiver, Signals, Subscription, label, source
 
-PACKAGE = __name__.partition(".")[0]
 CYCLE = frozenset(
     {
         *(Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY),

@@ -61,7 +61,6 @@ from .weights import renewed as renewed
 from .weights import set_at as set_at
 from .weights import twin as twin
 from .weights import weights_of as weights_of
-from .wrappers import HIDDEN as HIDDEN
 from .wrappers import inside as inside
 from .wrappers import is_compiled as is_compiled
 from .wrappers import parallel_of as parallel_of
@@ -69,3 +68,4 @@ from .wrappers import plain_names as plain_names
 from .wrappers import uncompiled as uncompiled
 from .wrappers import unwrap as unwrap
 from .wrappers import without_sending_buffers as without_sending_buffers
+from .wrappers import without_wrappers as without_wrappers

@@ -67,15 +67,20 @@ def plain_names(module: Module, names: Iterable[str]) -> dict[str, str]:
     {'0.module.weight': '0.weight'}
     """
     seams = {
-        _shown(f"{path}.module".strip("."))
+        without_wrappers(f"{path}.module".strip("."))
         for path, each in module.named_modules(remove_duplicate=False)
         if inside(each) == "module"
     }
-    shown = {name: _shown(name) for name in names}
+    shown = {name: without_wrappers(name) for name in names}
     return {name: _without(seams, own) for name, own in shown.items()} if seams else shown
 
 
-def _shown(name: str) -> str:
+def without_wrappers(name: str) -> str:
+    """The name of a weight without what compiling, sharding and Fabric put into it.
+
+    >>> without_wrappers("_orig_mod.0._checkpoint_wrapped_module.weight")
+    '0.weight'
+    """
     return ".".join([part for part in name.split(".") if part not in HIDDEN])
 
 

@@ -1,16 +1,26 @@
-"""The functions that a run calls: what they are called, where they are written, what they take."""
+"""Functions: what they are called, whose they are, where they are written, what they take."""
 
 from __future__ import annotations
 
 import inspect
+import os
+import sys
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ..events import EventEnum, Stage, Trigger
 from ..state import Batch, Output, State
+
+PACKAGE = __name__.partition(".")[0]
+ROOT = Path(__file__).parents[2]
+ROOMS = (str(ROOT / "engine"), str(ROOT / "handlers"), "<string>")  # a dataclass's __init__
+"""The beginnings of the package's file paths."""
+LIBRARIES = (*ROOMS, str(Path(os.__file__).parent), "<frozen")
+"""Beginnings of the file paths of code that is not the script's; so is what pip installs."""
 
 Process = Callable[[State[Batch, Output], Batch], Output]
 Receiver = Callable[[State[Any, Any]], object]
@@ -71,6 +81,36 @@ def source(function: Callable[..., Any]) -> str:
         if code := getattr(candidate, "__code__", None):
             return f"{Path(code.co_filename).name}:{code.co_firstlineno}"
     return "built in"
+
+
+def package_of(defined: Any) -> str:
+    """The package of a class or a function; empty if it does not tell.
+
+    >>> from collections.abc import Sized
+    >>> package_of(Sized)
+    'collections'
+    """
+    return str(getattr(defined, "__module__", "")).partition(".")[0]
+
+
+def is_by_user(defined: Any) -> bool:
+    """True for a class or a function that the script defines, and not a library."""
+    return is_users(sys.modules.get(getattr(defined, "__module__", None) or ""))
+
+
+@lru_cache(maxsize=1024)
+def is_users(module: ModuleType | None) -> bool:
+    """True for a module of the script, and not of a library."""
+    file = getattr(module, "__file__", None)
+    if file is None:  # such as a notebook
+        return module is not None and module.__name__ == "__main__"
+    return not is_foreign(file)
+
+
+@lru_cache(maxsize=1024)
+def is_foreign(file: str) -> bool:
+    """True for a file of code that is not the script's."""
+    return "site-packages" in file or file.startswith(LIBRARIES)
 
 
 def is_same(function: object, other: object) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property
 from typing import Any
 
+from ..names import listed
 from .generators import capture_generators, restore_generators
 from .memory_tree import devices_of, on_devices, refuse_graphs, refuse_shared
 
@@ -110,10 +111,10 @@ def dump_memory(memory: Any) -> Any:
     if has_state(memory):
         return memory.state_dict()
     if not isinstance(memory, dict) and (unset := _names(memory) - own.keys()):
-        raise TypeError(f"the fields {_listed(unset)} have no value; give them one, such as None")
+        raise TypeError(f"the fields {listed(unset)} have no value; give them one, such as None")
     if others := _attributes(memory) - ({*own} if is_dataclass(memory) else set()):
         raise TypeError(
-            f"{type(memory).__name__} has attributes besides its content, {_listed(others)}, which "
+            f"{type(memory).__name__} has attributes besides its content, {listed(others)}, which "
             "would be lost; make them fields of a dataclass, or give it state_dict() and "
             "load_state_dict()"
         )
@@ -141,8 +142,8 @@ def load_memory(memory: Any, saved: Any) -> None:
         return
     if (names := _names(memory)) != saved.keys():
         raise ValueError(
-            f"fields only in the checkpoint: {_listed(saved.keys() - names)}; "
-            f"fields only in {type(memory).__name__}: {_listed(names - saved.keys())}"
+            f"fields only in the checkpoint: {listed(saved.keys() - names)}; "
+            f"fields only in {type(memory).__name__}: {listed(names - saved.keys())}"
         )
     for name, value in saved.items():
         object.__setattr__(memory, name, _put(own.get(name), value))  # it may be frozen
@@ -216,7 +217,3 @@ def _attributes(memory: Any) -> set[str]:
     """The names of a memory's attributes, without its cached properties."""
     names = getattr(memory, "__dict__", {}).keys()
     return {n for n in names if not isinstance(getattr(type(memory), n, None), cached_property)}
-
-
-def _listed(names: Iterable[Any]) -> str:
-    return ", ".join(sorted(map(repr, names))) or "none"

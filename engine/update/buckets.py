@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
 from ..modules import all_modules
+from ..names import listed
 from .update import Update
 
 if TYPE_CHECKING:
@@ -57,10 +58,9 @@ def arrange_buckets(engine: Engine[Any, Any], saved: Mapping[str, Buckets]) -> N
             continue
         if (buckets := saved.get(name)) is None:
             if saved:
-                listed = ", ".join(map(repr, saved))
                 _warn(
                     f"the gradient buckets of {name!r} are not known; the saved run has those of "
-                    f"{listed}. An object or an Update that has kept its name keeps them"
+                    f"{listed(saved)}. An object or an Update that has kept its name keeps them"
                 )
             continue
         group = model.process_group

@@ -14,7 +14,6 @@ from torch.nn.parameter import is_lazy
 
 from ...engine import few
 from ...engine.modules import (
-    HIDDEN,
     box_of,
     copy_into,
     copy_part,
@@ -22,6 +21,7 @@ from ...engine.modules import (
     local,
     plain_names,
     unwrap,
+    without_wrappers,
 )
 from ..checkpoint import Saved, StoredTensor, dcp_weights, weights_at
 
@@ -158,8 +158,7 @@ def _plain(
     plain: dict[str, Given] = {}
     for name, value in weights.items():
         if isinstance(value, Given):
-            parts = name.removeprefix("module." if is_wrapped else "").split(".")
-            short = ".".join(part for part in parts if part not in HIDDEN)
+            short = without_wrappers(name.removeprefix("module." if is_wrapped else ""))
             new = rename(short) if rename else short
             if plain.get(new, value) is not value:
                 raise ValueError(

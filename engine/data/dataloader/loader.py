@@ -10,6 +10,7 @@ from weakref import WeakKeyDictionary
 from torch.utils.data import DataLoader, IterableDataset
 
 from ... import ranks
+from ...signals import PACKAGE, package_of
 from ...state import Dealing, Position
 from ..loaders import LengthBatches, Packed, SeededSamples, inner_of
 from ..order import Order
@@ -122,8 +123,8 @@ class IndexedLoader(Loader):
 
     def __init__(self, data: DataLoader[Any], *, each_once: bool = False) -> None:
         super().__init__(data, order_of(data, each_once))
-        drawn_by = str(getattr(type(self.order.ones).__iter__, "__module__", ""))
-        self.is_known: bool = drawn_by.partition(".")[0] in ("torch", "accelerate", "camshaft")
+        drawn_by = package_of(type(self.order.ones).__iter__)
+        self.is_known: bool = drawn_by in ("torch", "accelerate", PACKAGE)
         if isinstance(rows := inner_of(data.dataset), Packed):
             self.order.name += f" of {rows!r}"
         twin: Any = self.copy

@@ -1,4 +1,3 @@
-from .factory import inner_of as inner_of
 from .factory import loader as loader
 from .mixture import Mixture as Mixture
 from .packing import Packed as Packed
@@ -7,5 +6,6 @@ from .samplers import LengthBatches as LengthBatches
 from .samplers import SharedOrder as SharedOrder
 from .seeded_samples import Placed as Placed
 from .seeded_samples import SeededSamples as SeededSamples
+from .seeded_samples import inner_of as inner_of
 from .sharded_stream import ShardedStream as ShardedStream
 from .sharded_stream import Taken as Taken

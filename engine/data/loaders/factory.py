@@ -12,7 +12,6 @@ from torch.utils.data import (
     Dataset,
     DistributedSampler,
     IterableDataset,
-    Subset,
     TensorDataset,
 )
 
@@ -20,7 +19,7 @@ from ... import ranks
 from .mixture import Mixture
 from .packing import Packed
 from .samplers import SharedOrder
-from .seeded_samples import SeededSamples
+from .seeded_samples import inner_of
 from .sharded_stream import ShardedStream
 
 MOST_WORKERS = 8
@@ -144,10 +143,3 @@ def _workers(dataset: object) -> int:
     affinity = getattr(os, "sched_getaffinity", None)  # on Linux; it respects containers and Slurm
     processors = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min(MOST_WORKERS, processors // ranks.local_world_size()))
-
-
-def inner_of(dataset: object) -> object:
-    """The data set inside of wrappers that give its samples as they are."""
-    while isinstance(dataset, Subset | SeededSamples):
-        dataset = dataset.dataset
-    return dataset

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from ...state import capture_generators, restore_generators, seed_all, seed_of
 
@@ -62,3 +62,10 @@ class SeededSamples(Dataset[Any]):
     def _load(self, index: Any, number: int, place: int) -> Any:
         seed_all(seed_of(self.seed, number, place))
         return self.dataset[index]
+
+
+def inner_of(dataset: object) -> object:
+    """The data set inside of wrappers that give its samples as they are."""
+    while isinstance(dataset, Subset | SeededSamples):
+        dataset = dataset.dataset
+    return dataset

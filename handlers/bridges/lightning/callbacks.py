@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from ....engine import Engine, Events, Stage, State
+from ....engine import Engine, Events, Stage, State, package_of
 from .epochs import LightningEpochs
-from .hooks import TAKEN
+from .hooks import PACKAGES, TAKEN
 
 OWN = {"setup", "on_exception", "state_dict", "load_state_dict", "state_key"}
 CALLED = OWN | {name for name in TAKEN if name.startswith("on_") and "checkpoint" not in name}
@@ -59,7 +59,7 @@ class FromLightning:
             raise TypeError(f"FromLightning got {callback!r}; it needs a Callback of Lightning's")
         name = type(callback).__name__
         for cls in classes:
-            is_theirs = cls.__module__.split(".")[0] in ("lightning", "pytorch_lightning")
+            is_theirs = package_of(cls) in PACKAGES
             if is_theirs and cls.__name__ in HERE:
                 raise ValueError(
                     f"FromLightning: {name} works on Lightning's loops; on this engine the same is "

@@ -9,6 +9,8 @@ from typing import Any
 
 from torch.nn import Module
 
+from ....engine import package_of
+
 PACKAGES = ("lightning", "pytorch_lightning")
 STAGES = ("validation", "test", "predict")
 ENDS = ("start", "end")
@@ -142,4 +144,4 @@ def called_by_forward(module: Any, step: Callable[..., Any]) -> Generator[None, 
 
 
 def _is_base(cls: type) -> bool:
-    return cls.__name__ == "LightningModule" and cls.__module__.split(".")[0] in PACKAGES
+    return cls.__name__ == "LightningModule" and package_of(cls) in PACKAGES

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ....engine import listed
 from ...files import appearing, created, make_directory, refuse_odd
 from ..format import (
     TENSORS,
@@ -128,8 +129,8 @@ def encoded_objects(
     with reading(saved.path, TREE):
         objects = dict(tree_in(saved.path)["objects"])
     if object is not None and object not in objects:
-        listed = ", ".join(map(repr, objects)) or "none"
-        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {listed}")
+        known = listed(objects)
+        raise ValueError(f"{saved.path} holds no object {object!r}; its objects are: {known}")
     with reading(saved.path, TREE):
         chosen = objects if object is None else {object: objects[object]}
         files = {each["file"] for each in chosen.values()}

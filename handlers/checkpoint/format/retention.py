@@ -11,6 +11,7 @@ from operator import or_
 from pathlib import Path
 from typing import Any, Literal
 
+from ....engine import listed
 from ...common import Mode, mode_of
 from ...files import budget
 from .manifest import LARGEST_COUNT, Manifest
@@ -59,10 +60,8 @@ class Best:
     def unknown(self, directory: Path, saved: Iterable[Manifest]) -> ValueError:
         """The error that none of these checkpoints has the metric."""
         own = {n for each in saved for n in each.metrics if not math.isnan(each.score(n))}
-        known = ", ".join(map(repr, sorted(own)))
         return ValueError(
-            f"no checkpoint in {directory} has the metric {self.metric!r}; they have: "
-            f"{known or 'none'}"
+            f"no checkpoint in {directory} has the metric {self.metric!r}; they have: {listed(own)}"
         )
 
 

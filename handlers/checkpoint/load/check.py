@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from ....engine import listed
 from ....engine.state import Rng, State, set_state
 from ..directory import StoredTensor
 from ..weights import has_groups, own_ways, parameter_names, weights
@@ -144,14 +145,13 @@ def one_sided(what: str, place: str, own: Iterable[str], saved: Iterable[str]) -
     sides = ((place, {*own}.difference(saved)), ("the checkpoint", {*saved}.difference(own)))
     for where, names in sides:
         if names:
-            yield f"{what} only in {where}: {', '.join(map(repr, sorted(names)))}"
+            yield f"{what} only in {where}: {listed(names)}"
 
 
 def _unknown(name: str, own: Collection[str], saved: Mapping[str, Any]) -> Iterator[str]:
     # New keys are no mismatch: newer versions of torch have more settings.
     if names := saved.keys() - {*own} - FROM_SCHEDULES:
-        listed = ", ".join(map(repr, sorted(names)))
-        yield f"{name!r} is of another class: it has no {listed}, which the checkpoint has"
+        yield f"{name!r} is of another class: it has no {listed(names)}, which the checkpoint has"
 
 
 def _kind_and_shape(value: Any) -> str:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
-from ....engine import Engine
+from ....engine import Engine, listed
 from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from ..weights import has_groups
@@ -248,9 +248,6 @@ class LoadPlan:
         }
 
     def _check_names(self, override: Collection[str], reset: Collection[str]) -> None:
-        def listed(names: Iterable[str]) -> str:
-            return ", ".join(sorted(names))
-
         if unknown := [o for o in self.override if not any(is_of(o, name) for name in override)]:
             raise ValueError(f"override={unknown!r}: unknown names; it can name {listed(override)}")
         if unknown := [name for name in self.reset if name not in reset]:

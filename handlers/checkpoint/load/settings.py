@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import State, label
-from ....engine.modules import HIDDEN, moves
+from ....engine.modules import moves, without_wrappers
 from ....engine.supervised import Supervised
 from ....engine.update import Optimizers, Update
 from ...common import given
@@ -90,7 +90,7 @@ def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 
 def _short(name: str) -> str:
-    return ".".join(word for word in name.split(".") if word not in ("module", *HIDDEN))
+    return ".".join(word for word in without_wrappers(name).split(".") if word != "module")
 
 
 def _of_schedule(saved: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -55,8 +55,9 @@ class ReadBack:
         """Note the forms of the objects, and copy optimizers of unknown classes."""
         self._forms = {name: form_needed(each) for name, each in objects.items()}
         self._copies = dict[str, Any]()
-        own = {n: e for n, e in objects.items() if isinstance(e, Optimizer) and _is_unknown(e)}
-        for name, each in own.items():
+        for name, each in objects.items():
+            if not isinstance(each, Optimizer) or type(each).__module__.startswith("torch."):
+                continue
             kept = [e for state in each.state.values() for _, e in _leaves(state)]
             if sum(getattr(e, "nbytes", 0) for e in kept) <= LARGEST_COPY:
                 with suppress(Exception):  # an optimizer that cannot be copied is not tested
@@ -91,7 +92,7 @@ class ReadBack:
             self._forms.clear()  # once is enough
         rng = capture_generators()
         for name, each in objects.items():
-            if not isinstance(each, Module) and _is_unknown(each):
+            if not isinstance(each, Module) and not type(each).__module__.startswith("torch."):
                 _try(name, objects, states[name], self._copies.get(name))
                 if states[name].get("state", True):  # else it has made no step
                     self._copies.pop(name, None)
@@ -113,10 +114,6 @@ def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]
     for name, each in objects.items():
         if isinstance(each, Module) and (lost := hidden(each, trained)):
             yield f"the state_dict() of {name!r} leaves out {lost[0]!r}, which is trained"
-
-
-def _is_unknown(own: Any) -> bool:
-    return not type(own).__module__.startswith("torch.")
 
 
 def _try(name: str, objects: Mapping[str, Any], state: Any, copy: Any) -> None:

@@ -23,7 +23,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import is_lazy
 
-from ....engine import ranks
+from ....engine import few, ranks
 from ....engine.modules import fully_sharded, plain_names, reshard, unwrap
 from ...files import beside, created, remove_path
 from ..directory import remove_share
@@ -118,12 +118,11 @@ class Team:
         self._session = str(name).rpartition("-")[2]
         if blind := [rank for rank, (is_there, *_) in enumerate(seen) if not is_there]:
             _, other, theirs = seen[blind[0]]
-            listed = ", ".join(map(str, blind[:8])) + (", ..." if len(blind) > 8 else "")
             raise FileNotFoundError(
-                f"rank {listed} (first on {other}, in {theirs}) does not see what rank 0 writes on "
-                f"{host} in {place}: several ranks write one checkpoint together, so they need one "
-                "directory. Name a folder that all hosts share, by the same absolute path on each; "
-                "if there is none, LocalCheckpoint(...) writes to a disk of each host"
+                f"rank {few(blind, 8)} (first on {other}, in {theirs}) does not see what rank 0 "
+                f"writes on {host} in {place}: several ranks write one checkpoint together, so "
+                "they need one directory. Name a folder that all hosts share, by the same absolute "
+                "path on each; if there is none, LocalCheckpoint(...) writes to a disk of each host"
             )
 
     def temporary(self, iteration: int) -> Path:
@@ -197,8 +196,7 @@ class Team:
                 found.add(name, size, sums)
         failures = [failed[rank] for rank in sorted(failed)]
         if silent:
-            listed = ", ".join(map(str, sorted(silent)))
-            failures.append(f"rank {listed} did not tell that it has written")
+            failures.append(f"rank {few(silent, 8)} did not tell that it has written")
         if failures:
             shown = "; ".join(failures[:3]) + ("; ..." if len(failures) > 3 else "")
             raise OSError(
@@ -288,8 +286,7 @@ def _digest(values: list[Any]) -> int:
 def _difference(found: list[tuple[int, list[tuple[str, str]]]]) -> str:
     others = [rank for rank, (count, _) in enumerate(found) if count]
     count, odd = found[others[0]]
-    who = f"rank{'s' * (len(others) > 1)} {', '.join(map(str, others[:SHOWN]))}"
-    who += ", ..." if len(others) > SHOWN else ""
+    who = f"rank{'s' * (len(others) > 1)} {few(others, SHOWN)}"
     names = ", ".join(f"{key!r} of objects[{name!r}]" for name, key in odd)
     more = f" and {count - len(odd)} more" if count > len(odd) else ""
     return (

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from torch.utils.data import DataLoader
 
-from ....engine import State
+from ....engine import State, package_of
 from ....engine.state import capture_generators, own_generators
 from .digests import PLAIN, digest, generator_digests, is_array, leaves
 
@@ -61,7 +61,7 @@ def _own_samplers(state: State[Any, Any]) -> Iterator[Any]:
     data: Any = state.control.data
     for own in (data, getattr(data, "batch_sampler", None)):
         for each in (own, getattr(own, "sampler", None)):
-            if each is not data and each is not None and _library(each) not in LIBRARIES:
+            if each is not data and each is not None and package_of(type(each)) not in LIBRARIES:
                 yield each
 
 
@@ -160,7 +160,8 @@ def _state_of(value: Any) -> str | None:
         return digest(sorted(map(repr, value)) if isinstance(value, set | frozenset) else [value])
     if own_generators(owner := SimpleNamespace(value=value)):
         return digest(capture_generators(owner).generators)
-    if isinstance(value, Module | Optimizer | LRScheduler) and _library(value) != "torchmetrics":
+    is_metric = package_of(type(value)) == "torchmetrics"
+    if isinstance(value, Module | Optimizer | LRScheduler) and not is_metric:
         return digest([(path, digest(each)) for path, each in leaves(value.state_dict())])
     return None
 
@@ -186,8 +187,4 @@ def _inside(value: Any) -> Iterator[tuple[str, Any]]:
 
 def _is_passed(value: Any) -> bool:
     """True for modules, classes, and objects of libraries."""
-    return isinstance(value, type | ModuleType | Path) or _library(value) in _NOT_OF_SCRIPTS
-
-
-def _library(value: Any) -> str:
-    return type(value).__module__.split(".")[0]
+    return isinstance(value, type | ModuleType | Path) or package_of(type(value)) in _NOT_OF_SCRIPTS
