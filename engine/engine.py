@@ -218,11 +218,21 @@ class Engine(Generic[Batch, Output]):
         return None
 
     def off(self, function: Callable[[State[Batch, Output]], object]) -> None:
-        """Detach `function` from all events."""
-        for signal in self.signals.values():
+        """Detach `function` from all events, also of evaluations.
+
+        Raises:
+            ValueError: It is not attached.
+        """
+        engines = [self, *filter(None, [vars(self).get("evaluation")])]
+        signals = [signal for each in engines for signal in each.signals.values()]
+        attached = [each for signal in signals for each in signal.receivers.values()]
+        if not any(is_same(getattr(each, "function", each), function) for each in attached):
+            raise ValueError(
+                f"engine.off({label(function)}): it is not attached; give the function that "
+                "engine.on got, and of a handler the method of the very object"
+            )
+        for signal in signals:
             signal.disconnect(function)
-        if "evaluation" in vars(self):
-            self.evaluation.off(function)
 
     def signal(self, event: EventEnum) -> Signal:
         """The blinker signal of an event, for code that uses blinker; the sender is the state.

@@ -368,6 +368,23 @@ def test_off_takes_a_function_off_the_evaluation_too():
     assert calls == []
 
 
+def test_off_of_what_is_not_attached_is_an_error_that_says_what_it_needs():
+    class Reports:
+        def attach(self, engine):
+            engine.on(Events.EPOCH_COMPLETED)(self.report)
+
+        def report(self, state): ...
+
+    engine, reports = Engine(idle), Reports()
+    engine.add(reports)
+    for other in (reports, Reports().report, lambda state: None):
+        with pytest.raises(ValueError, match=r"off\(.*\): it is not attached; give the function"):
+            engine.off(other)
+    engine.off(reports.report)
+    with pytest.raises(ValueError, match=r"Reports\.report"):
+        engine.off(reports.report)
+
+
 CELL = """
 @engine.on(Events.EPOCH_COMPLETED(where=lambda state: True))
 def report(state):
