@@ -188,8 +188,8 @@ def test_an_override_of_a_name_that_nothing_has_is_an_error_that_lists_what_ther
     Script(tmp_path).run(5)
     said = refusal(resumed(tmp_path, override=["optimizer.lr", "optimiser.lr"]))
     assert "override=['optimiser.lr']: unknown names; it can name " in said
-    assert "max_batches, " in said
-    assert "optimizer.lr, optimizer.maximize" in said
+    assert "'max_batches', " in said
+    assert "'optimizer.lr', 'optimizer.maximize'" in said
 
 
 def test_where_there_is_no_checkpoint_yet_an_override_waits(tmp_path):
