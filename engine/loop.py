@@ -199,6 +199,7 @@ class Loop(Generic[Batch, Output]):
         is_whole = feed.complete_epoch(self._iterate(feed.epoch()))
         if feed.is_used_up and not state.iteration_in_epoch:  # the epoch has not begun
             state.epoch -= 1
+            state.metrics.clock = (state.step, state.epoch)
             control.in_epoch = control.epoch_stopped = False
             self._end_with_data()
             return

@@ -116,6 +116,7 @@ def test_a_virtual_epoch_that_the_data_cuts_short_is_completed_as_it_is():
 @pytest.mark.parametrize("option", ["epoch_length", "max_batches"])
 def test_an_epoch_that_finds_no_batch_has_not_begun(option):
     engine, seen = recording()
+    engine.on(Events.COMPLETED)(lambda state: state.metrics.update(best=0.5))
     state = engine.run(iter("abcdef"), max_epochs=4, **{option: 3})
     assert seen == [
         *epoch(1, "abc"),
@@ -124,6 +125,7 @@ def test_an_epoch_that_finds_no_batch_has_not_begun(option):
         (Events.COMPLETED, 2),
     ]
     assert (state.stop_reason, state.epoch) == ("data_ended", 2)
+    assert state.metrics.clocks("best") == (6, 0, 2)
 
 
 @pytest.mark.parametrize("first", ["abcd", "abcdef"])
