@@ -270,6 +270,8 @@ class Loop(Generic[Batch, Output]):
                 raise
             if iteration >= completed.due:
                 completed.fire(state, iteration)
+                if (most := state.max_steps) is not None and state.step >= most:
+                    state.stop("max_steps", resumable=True)  # a handler has lowered the limit
             if control.has_requests and self._commit():
                 return False
             if (most := state.max_iterations) is not None and iteration >= most:

@@ -259,7 +259,8 @@ class State(Generic[Batch, Output]):
             ValueError: The event is announced by the engine alone.
         """
         control = self.control
-        if event is STEP_COMPLETED:
+        is_step = event is STEP_COMPLETED
+        if is_step:
             self.step = count = self.step + 1
             self.metrics.clock = (count, self.epoch)
             if (most := self.max_steps) is not None and count >= most:
@@ -270,6 +271,8 @@ class State(Generic[Batch, Output]):
             control.counts[event] = count = control.counts[event] + 1
         if control.moments is not None and count >= (moment := control.moments[event]).due:
             moment.fire(self, count)
+            if is_step and (most := self.max_steps) is not None and count >= most:
+                self.stop("max_steps", resumable=True)  # a handler has lowered the limit
 
     def recall(self, owner: object, make: Callable[[], Memory], *, saved: bool = True) -> Memory:
         """The memory of `owner` in this run: made on first use, saved with the run.

@@ -38,17 +38,17 @@ def test_the_first_limit_ends_the_run(limits, iterations, epochs, reason):
     assert (state.iteration, state.epoch, state.stop_reason) == (iterations, epochs, reason)
 
 
+@pytest.mark.parametrize("event", [Events.STEP_COMPLETED, Events.ITERATION_COMPLETED])
 @pytest.mark.parametrize("limit", ["max_iterations", "max_steps"])
-def test_a_limit_that_a_handler_sets_below_what_is_reached_ends_the_run(limit, caplog):
+def test_a_limit_that_a_handler_sets_below_what_is_reached_ends_the_run(limit, event, caplog):
     engine = Engine(lambda state, batch: state.fire(Events.STEP_COMPLETED))
 
-    @engine.on(Events.ITERATION_COMPLETED(at=3))
+    @engine.on(event(at=3))
     def lower(state):
         setattr(state, limit, 2)
 
     state = engine.run(range(8), **{limit: 100})
-    ended = {"max_iterations": 3, "max_steps": 4}[limit]  # the limit of steps counts at a step
-    assert (state.iteration, state.stop_reason) == (ended, limit)
+    assert (state.iteration, state.step, state.stop_reason) == (3, 3, limit)
     assert caplog.messages == []
 
 
