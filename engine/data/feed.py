@@ -115,9 +115,8 @@ class Feed(Generic[Batch]):
         """
         control, position = self.state.control, self.position
         self.is_open = True
-        rng = control.completed
-        if not is_over:
-            rng = None if position is None else position.rng_when_stored
+        stored = None if position is None else position.rng_when_stored
+        rng = control.completed if is_over else stored
         if position is not None and position.number and self._pass is None:
             rng = rng or self.source.capture()
             if is_over or (self.state.end is not None and not control.in_epoch):

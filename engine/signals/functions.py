@@ -86,9 +86,8 @@ def source(function: Callable[..., Any]) -> str:
 def package_of(defined: Any) -> str:
     """The package of a class or a function; empty if it does not tell.
 
-    >>> from collections.abc import Sized
-    >>> package_of(Sized)
-    'collections'
+    >>> package_of(Path)
+    'pathlib'
     """
     return str(getattr(defined, "__module__", "")).partition(".")[0]
 

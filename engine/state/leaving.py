@@ -1,7 +1,4 @@
-"""Evaluations that a run leaves because it has to stop: the resumed run makes them again.
-
-With its evaluation, a run leaves the moment around that, and goes on at the handler that began it.
-"""
+"""Evaluations that a run leaves because it has to stop: the resumed run makes them again."""
 
 from __future__ import annotations
 

@@ -155,6 +155,12 @@ class LRSchedule:
         # torch would warn: it looks for steps of this process, by the wrapper if there is one
         if state.iteration > 0 or plain_optimizer(scheduler.optimizer) is not scheduler.optimizer:
             scheduler.optimizer._opt_called = True  # type: ignore[attr-defined]
+        if state.is_new and self._ready is not None and (begun := count_of(scheduler)):
+            logger.warning(
+                "the scheduler %r begins this run at its step %d, as an earlier run or the script "
+                "has left it; a function, such as partial(StepLR, step_size=10), makes a new one",
+                *(self.object, begun),
+            )
         horizon = self.fit(state)
         beside = self._beside(state, scheduler.optimizer)
         if len(beside) > 1:

@@ -14,15 +14,7 @@ from typing import Any, BinaryIO
 
 from ....engine import listed
 from ...files import appearing, created, make_directory, refuse_odd
-from ..format import (
-    TENSORS,
-    TREE,
-    BrokenCheckpoint,
-    Manifest,
-    decode,
-    reading,
-    tree_in,
-)
+from ..format import TENSORS, TREE, BrokenCheckpoint, Manifest, decode, reading, tree_in
 from .contents import StoredTensor, payload_of, tensors_by_name
 from .verify import compare_sizes, foreign_in, verify_files, verify_objects
 

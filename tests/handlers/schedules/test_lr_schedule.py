@@ -1,5 +1,7 @@
 """Learning-rate schedules, and schedules of any field of parameter groups."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch.optim import SGD, AdamW
@@ -40,6 +42,16 @@ def test_the_schedule_moves_after_each_step_and_the_rate_that_is_logged_is_the_o
     engine, used, logged = build(lambda optimizer: StepLR(optimizer, 1, 0.5))
     engine.run([1.0] * 3, max_epochs=1)
     assert used == logged == [0.1, 0.05, 0.025]
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_only_a_ready_made_scheduler_goes_on_in_another_run_and_that_is_told(is_ready, caplog):
+    half = partial(StepLR, step_size=1, gamma=0.5)
+    engine, used, _ = build(lambda optimizer: half(optimizer) if is_ready else half)
+    for _ in range(2):
+        engine.run([1.0] * 2, max_epochs=1)
+    assert used == [0.1, 0.05, *([0.025, 0.0125] if is_ready else [0.1, 0.05])]
+    assert ("begins this run at its step 2" in caplog.text) is is_ready
 
 
 def test_the_schedule_moves_by_steps_and_not_by_micro_batches():
