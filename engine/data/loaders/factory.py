@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import (
-    DataLoader,
-    Dataset,
-    DistributedSampler,
-    IterableDataset,
-    TensorDataset,
-)
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 from ... import ranks
 from .mixture import Mixture
