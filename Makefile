@@ -40,7 +40,7 @@ test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few
 
 # These wait for other processes for half of their time.
 slow: WORKERS = $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN) / 2)))
-slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, repeated kills, mypy
+slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, kills, pages in a browser
 	$(PYTEST) -m 'slow and not soak and not gpu'
 
 lint: .venv/dev-$(KEY)  ## check style, format, types and size
@@ -122,7 +122,7 @@ mutants: .venv/dev-$(KEY)  ## put faults into the package, and list those that n
 	$(BIN)/python tests/mutants/run.py
 	$(BIN)/python tests/mutants/run.py --again
 
-soak: .venv/dev-$(KEY)  ## run the tests that take long
+soak: .venv/dev-$(KEY)  ## run the tests that take long, and still more of the same
 	$(BIN)/pytest -m 'soak and not gpu'
 
 clean:  ## remove what these targets made

@@ -152,6 +152,7 @@ def test_the_citation_names_the_version_and_the_license():
     assert f"\nlicense: {project['license']}\n" in citation
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_only_the_package(wheel: Path):
     files = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     assert files == {

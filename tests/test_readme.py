@@ -67,9 +67,8 @@ def blocks_of(page):
 
 
 def looked_up(page):
-    """A page as a parameter; quick are those that have to leave something, and the first."""
-    is_quick = page.name in AFTERWARDS or page.stem in ("index", "resume")
-    return pytest.param(page, marks=[] if is_quick else pytest.mark.slow)
+    """A page as a parameter; quick are those that have to leave something."""
+    return pytest.param(page, marks=[] if page.name in AFTERWARDS else pytest.mark.slow)
 
 
 def runs_elsewhere(page):

@@ -324,6 +324,7 @@ def test_the_import_loads_no_library_and_a_run_of_one_process_two_beside_torch(p
     assert result.stdout.splitlines() == ["camshaft", "blinker safetensors"]
 
 
+@pytest.mark.slow
 def test_the_handlers_of_the_readme_import_few_files_and_none_that_only_a_run_needs(processes):
     readme = (Path(__file__).parents[2] / "README.md").read_text()
     block = readme.partition("```python\n")[2].partition("torch.manual_seed")[0]

@@ -204,7 +204,7 @@ DANGEROUS = (
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("seed", "count"), [(1, 2), (0, 1)])
+@pytest.mark.parametrize(("seed", "count"), [pytest.param(1, 2, marks=pytest.mark.soak), (0, 1)])
 def test_a_browser_runs_nothing_of_them_asks_for_nothing_and_shows_them_as_they_are(
     tmp_path, open_page, seed, count, artefact
 ):

@@ -143,6 +143,7 @@ def test_pages_ask_for_nothing_outside_and_fit_any_width(site, open_page):
         assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1440, 420])
 def test_pages_are_pictured_for_people_to_look_at(site, open_page, artefact, width, scheme):
@@ -174,14 +175,16 @@ def test_a_search_finds_a_name_without_a_server_and_leads_to_it(site, open_page)
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
-        (
+        pytest.param(
             lambda docs: (docs / "guides" / "new.md").rename(docs / "tutorials" / "lost.md"),
             "lost.md",
+            marks=pytest.mark.soak,
         ),
         (lambda docs: (docs / "guides" / "steps.md").unlink(), "steps.md"),
-        (
+        pytest.param(
             lambda docs: (docs / "start.md").write_text("[a](guides/steps.md#nowhere)\n"),
             "anchor does",
+            marks=pytest.mark.soak,
         ),
         (lambda docs: (docs / "start.md").write_text("[a](guides/nowhere.md)\n"), "nowhere.md"),
     ],

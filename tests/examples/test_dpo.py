@@ -187,6 +187,7 @@ def test_the_reference_is_the_frozen_model_and_no_checkpoint_holds_a_copy(finish
     assert len(exported) == len(learned)
 
 
+@pytest.mark.soak
 def test_killed_in_mid_epoch_and_run_again_it_is_the_same_run(processes, finished, start, tmp_path):
     command = (DPO, "--start", start, "--directory", tmp_path, *SHORT)
     assert 0 < killed_in_mid_epoch(processes, tmp_path, *command).iteration < 24

@@ -89,6 +89,7 @@ def whole(tasks, tmp_path_factory):
     return directory
 
 
+@pytest.mark.slow
 def test_the_rate_the_end_and_the_best_go_by_what_the_other_process_has_measured(whole):
     rows = rows_of(whole)
     taken = [(row["iteration"], row["val/of_iteration"]) for row in rows if "val/loss" in row]
@@ -101,6 +102,7 @@ def test_the_rate_the_end_and_the_best_go_by_what_the_other_process_has_measured
     assert losses[best.manifest.iteration] == min(losses.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "kills"), [(0, 4), pytest.param(1, 50, marks=pytest.mark.soak)])
 @pytest.mark.timeout(1800)
 def test_killed_at_random_it_is_the_same_run(tasks, tmp_path, whole, seed, kills):
@@ -161,6 +163,7 @@ def test_on_two_ranks_it_is_killed_or_stopped_while_it_waits(tasks, tmp_path, ki
     check_same(tmp_path / "stopped", tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_is_stopped_by_a_signal_and_goes_on_waiting(tasks, tmp_path, whole):
     with ended(tasks("train", tmp_path)) as (waiting,):
         while not checkpoints(tmp_path):

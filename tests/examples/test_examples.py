@@ -129,7 +129,7 @@ def test_in_forty_steps_it_learns_which_characters_there_are(forty_steps):
     assert rows_of(directory)[-1]["step"] == 40
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="torch has Muon since 2.9")
 def test_with_muon_killed_in_mid_epoch_it_carries_on_to_the_same_bits(processes, tmp_path):
     short = ("--muon", "--max-steps", 24, "--every", 6, *SHORT[2:])
@@ -246,9 +246,10 @@ def test_a_policy_resumed_in_mid_epoch_plays_the_same_episodes_with_its_baseline
         ("preemptible", "--max-epochs=1"),
         ("reinforce", "--max-epochs=1"),
         ("word_language_model", "--max-epochs=1"),
-        ("char_gpt", "--max-steps=1"),
+        pytest.param("char_gpt", "--max-steps=1", marks=pytest.mark.soak),
         ("digits", "--max-epochs=1"),
         ("grpo", "--max-steps=8"),
+        ("replay", "--max-epochs=1"),
     ],
 )
 def test_an_example_can_be_tried_out_on_two_batches(example, limit, tmp_path, monkeypatch, caplog):

@@ -184,7 +184,7 @@ def test_a_group_of_one_is_refused(example, tmp_path, capsys):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_its_reward_rises_from_its_start(processes, tmp_path):
     result = processes.run(GRPO, "--directory", tmp_path)
     assert float(re.search(r"^240 steps: ([\d.]+) of 1 earned$", result.stdout, re.M)[1]) > 0.65
@@ -222,7 +222,8 @@ def whole(processes, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [26, 3])  # in the seventh batch, and before any save
+# In the seventh batch, and before any save.
+@pytest.mark.parametrize("at", [26, pytest.param(3, marks=pytest.mark.soak)])
 def test_killed_between_two_updates_of_a_batch_it_goes_on_as_the_same_run(
     processes, whole, at, tmp_path
 ):
@@ -265,7 +266,7 @@ with ranks.process_group():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("reference", ["ema", "frozen"])
+@pytest.mark.parametrize("reference", ["ema", pytest.param("frozen", marks=pytest.mark.soak)])
 def test_on_two_ranks_a_step_is_the_mean_over_all_tokens_and_a_resume_is_exact(
     example, processes, tmp_path, reference
 ):

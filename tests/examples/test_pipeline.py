@@ -52,6 +52,7 @@ def test_stages_train_as_the_same_layers_on_one_rank(processes, whole, tmp_path)
                 assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_makes_no_step_on_any_stage(processes, tmp_path):
     script = Path(__file__).with_name("spoiled_pipeline.py")
     for result in processes.run_ranks(2, script, tmp_path):

@@ -20,7 +20,7 @@ def prints_of(directory):
     return [row | {"generators": {}} for row in rows]  # those that nobody seeds or draws from
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_at_any_time_it_is_the_same_run_whose_steps_are_computed_again(
     processes, tmp_path, monkeypatch, capsys
 ):

@@ -11,7 +11,7 @@ pytest.importorskip("torchft")
 REPLICAS = Path(__file__).parents[2] / "examples" / "replicas.py"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_it_loses_a_replica_and_has_the_weights_of_the_run_that_lost_none(processes, tmp_path):
     given = ("--directory", tmp_path, "--max-epochs", 4, "--kill-at", 20)

@@ -52,6 +52,7 @@ def model(sft, chats):
     return make, tokenizer, sft.usable([sft.encode(tokenizer, each) for each in chats], 128)
 
 
+@pytest.mark.slow
 def test_it_learns_to_answer_and_says_what_it_left_out(finished):
     directory, result = finished
     first, *_, last = [row["val/loss"] for row in rows_of(directory)]

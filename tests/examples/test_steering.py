@@ -39,7 +39,7 @@ def ask(directory, *words):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, pytest.param(2, marks=pytest.mark.soak)])
 def test_killed_before_and_after_each_change_it_is_the_run_of_its_ledger(
     processes, tmp_path, ranks
 ):

@@ -78,10 +78,8 @@ def test_killed_at_any_operation_it_resumes_exactly(faults, runs, tmp_path):
     assert began == {2, 3}
 
 
-@pytest.mark.parametrize(
-    "code",
-    [errno.EIO, *(pytest.param(n, marks=pytest.mark.soak) for n in (errno.ENOSPC, errno.EMLINK))],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC, errno.EMLINK])
 def test_an_operation_that_fails_leaves_every_checkpoint_whole(faults, runs, tmp_path, code):
     whole, honest, names = runs
     link, outcomes = names.index("os.link"), []

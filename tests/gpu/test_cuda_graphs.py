@@ -97,7 +97,7 @@ def trained(device, compile, **options):
     "options",
     [
         pytest.param({"accumulate": 2}, marks=pytest.mark.slow),
-        pytest.param({}, marks=pytest.mark.slow),
+        pytest.param({}, marks=pytest.mark.soak),
         pytest.param({"accumulate": 2, "split": 5}, marks=pytest.mark.soak),
     ],
     ids=["accumulate", "plain", "split"],
@@ -128,7 +128,7 @@ def trained_by_a_step_of_ones_own(options, accumulate):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("accumulate", [2, 1])
+@pytest.mark.parametrize("accumulate", [2, pytest.param(1, marks=pytest.mark.soak)])
 def test_in_a_step_of_ones_own_the_micro_batch_says_when_a_step_begins(accumulate):
     expected = trained_by_a_step_of_ones_own({"backend": "aot_eager"}, accumulate)
     options = {"backend": Reused(), "mode": "reduce-overhead"}

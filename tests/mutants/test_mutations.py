@@ -41,6 +41,7 @@ def f(a, b=1):
     ]
 
 
+@pytest.mark.slow
 def test_every_fault_of_the_package_is_python_and_another_program(mutations):
     chance = random.Random(0)
     modules = sorted([*ROOT.glob("engine/**/*.py"), *ROOT.glob("handlers/**/*.py")])

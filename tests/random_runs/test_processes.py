@@ -79,7 +79,7 @@ def test_random_runs_whose_processes_are_killed_are_the_whole_runs(tmp_path):
     assert sample(tmp_path, 3) > 0
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_dozen_of_random_runs_whose_processes_are_killed_are_the_whole_runs(tmp_path):
     assert sample(tmp_path, 12) > 8
 

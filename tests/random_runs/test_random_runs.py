@@ -42,6 +42,7 @@ def look_at(drawn, number, seeded=0):
     return counts
 
 
+@pytest.mark.slow
 def test_a_few_runs_left_anywhere_are_the_whole_runs():
     look_at(scripts(), 10)
 

@@ -67,6 +67,7 @@ def test_the_notebook_is_the_first_tutorial(processes, tmp_path):
     assert written.read_text() == NOTEBOOK.read_text()
 
 
+@pytest.mark.soak
 def test_the_cells_of_the_notebook_print_what_it_shows(tmp_path, monkeypatch):
     import nbformat
     from nbclient import NotebookClient

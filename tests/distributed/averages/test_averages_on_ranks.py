@@ -12,22 +12,15 @@ def test_averages_of_a_sharded_model_equal_one_process_and_updates_send_nothing(
     processes.run_ranks(2, HERE / "averages_on_ranks.py", "FSDP", 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "form",
-    [
-        pytest.param("FSDP", marks=pytest.mark.soak),
-        pytest.param("HSDP", marks=pytest.mark.soak),
-        "TP x FSDP",
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("form", ["FSDP", "HSDP", "TP x FSDP"])
 def test_averages_and_best_weights_do_so_on_four_ranks_in_every_layout(processes, form):
     processes.run_ranks(4, HERE / "averages_on_ranks.py", form)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "form", ["FSDP", pytest.param("HSDP", marks=pytest.mark.soak), "TP x FSDP"]
+    "form", [*(pytest.param(n, marks=pytest.mark.soak) for n in ("FSDP", "HSDP")), "TP x FSDP"]
 )
 def test_exports_are_those_of_one_process_and_a_failure_of_one_rank_is_one_of_all(
     processes, tmp_path, form

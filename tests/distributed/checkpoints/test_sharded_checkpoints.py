@@ -106,8 +106,9 @@ def test_any_number_of_ranks_and_any_mesh_goes_on(processes, tmp_path, written):
         (assert_close if form != written else _assert_equal)(rest["end"], whole["end"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "kind"), [(2, "fsdp"), pytest.param(4, "hsdp", marks=pytest.mark.slow)]
+    ("count", "kind"), [(2, "fsdp"), pytest.param(4, "hsdp", marks=pytest.mark.soak)]
 )
 def test_with_muon_killed_in_mid_epoch_it_goes_on_to_the_same_bits(
     processes, tmp_path, count, kind

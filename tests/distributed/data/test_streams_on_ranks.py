@@ -37,7 +37,7 @@ def given_in(parts):
     [
         [4, 2],
         pytest.param([2, 3, 1], marks=pytest.mark.soak),
-        pytest.param([1, 4, 3], marks=pytest.mark.slow),
+        pytest.param([1, 4, 3], marks=pytest.mark.soak),
     ],
 )
 @pytest.mark.parametrize("workers", [0, 2])

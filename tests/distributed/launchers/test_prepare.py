@@ -71,7 +71,7 @@ def test_weights_and_moments_that_stay_on_the_host_are_the_same_bits_and_resumed
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("way", ["fsdp", "ddp"])
+@pytest.mark.parametrize("way", ["fsdp", pytest.param("ddp", marks=pytest.mark.soak)])
 def test_under_torchrun_itself_the_same_script_ends_without_a_warning(processes, tmp_path, way):
     assert processes.torchrun(SCRIPT, tmp_path / "torchrun", way, "prepare", 7).stderr == ""
     processes.run_ranks(2, SCRIPT, tmp_path / "ranks", way, "prepare", 7)

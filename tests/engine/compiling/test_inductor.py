@@ -54,7 +54,7 @@ def test_a_run_that_goes_on_with_a_short_batch_is_the_uninterrupted_one_to_the_l
         assert torch.equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_that_is_started_again_loads_what_was_compiled_from_its_directory(tmp_path):
     def start(name, *arguments):
         script = Path(__file__).with_name("compiled_run.py")

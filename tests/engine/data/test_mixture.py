@@ -106,8 +106,7 @@ def test_the_order_of_the_names_means_nothing():
     ("ended", "workers"),
     [
         *((each, 0) for each in ENDS),
-        pytest.param("others", 2, marks=pytest.mark.slow),
-        *(pytest.param(each, 2, marks=pytest.mark.soak) for each in ("stop", "repeat")),
+        *(pytest.param(each, 2, marks=pytest.mark.soak) for each in ENDS),
     ],
 )
 def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(ended, workers, seen_in):

@@ -432,15 +432,15 @@ class Epochs:
 STATEFUL = {
     "lazy": lambda: Lazy(From(), 4),
     "lazy, at its end": lambda: Staying(From(), 4),
-    "lazy, with workers": lambda: Lazy(From(), 4, num_workers=1),
     "nodes": Node,
+    "lazy, with workers": lambda: Lazy(From(), 4, num_workers=1),
     "nodes, with a generator": lambda: Node(torch.Generator().manual_seed(3)),
     "counting": Epochs,
     "torchdata": lambda: StatefulDataLoader(range(20), 4, shuffle=True),
 }
 
 
-@pytest.mark.quick(kind=4)
+@pytest.mark.quick(kind=3)
 @pytest.mark.parametrize("kind", STATEFUL)
 def test_loaders_with_a_state_go_on_exactly_wherever_they_are_left(kind, caplog):
     whole, _ = part(STATEFUL[kind])

@@ -71,7 +71,7 @@ def test_a_run_left_anywhere_and_carried_on_in_a_new_process_sees_the_same(of, o
     assert seen_in(make, [2, 3, 11], epoch_length=5) == seen_in(make, epoch_length=5)
 
 
-@pytest.mark.quick(workers=1, drop_last=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [2, 1])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_so_does_one_whose_shards_are_read_by_workers(workers, drop_last, seen_in):

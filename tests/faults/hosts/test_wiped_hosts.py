@@ -206,7 +206,11 @@ SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
     ],
     indirect=["hosts"],
 )
-@pytest.mark.parametrize("is_shared", [True, False], ids=["shared", "own disks"])
+@pytest.mark.parametrize(
+    "is_shared",
+    [True, pytest.param(False, marks=pytest.mark.soak)],
+    ids=["shared", "own disks"],
+)
 def test_a_host_that_is_wiped_at_any_moment_leaves_the_same_run(
     hosts, processes, tmp_path, trials, is_shared
 ):

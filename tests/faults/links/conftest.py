@@ -150,6 +150,8 @@ WRITERS = {
 }
 QUICK = {"Checkpoint", "Local", "Journal", "JSONLines", "CSV", "ImageFiles", "HangWatchdog"}
 """One of each kind; the others write in one of these ways, or ask before all else."""
+LONG = {"Mirror", "fetch", "follow"}
+"""Each of their runs waits for another process, or for results."""
 LIBRARIES = {"Aim", "ClearML", "Comet", "MLflow", "SwanLab", "Trackio", "WandB"}
 """Trackers open their files themselves."""
 ELSEWHERE = {"MemorySnapshot", "Predictions", "ProgressBar", "checkpoints", "load_matching"}
@@ -169,6 +171,7 @@ def told_of_a_path():
 def pytest_generate_tests(metafunc):
     if "writer" in metafunc.fixturenames:
         marks = dict.fromkeys(WRITERS.keys() - QUICK, pytest.mark.slow)
+        marks |= dict.fromkeys(LONG, pytest.mark.soak)
         each = [pytest.param(use, marks=marks.get(name, ())) for name, use in WRITERS.items()]
         metafunc.parametrize("writer", each, ids=WRITERS)
 

@@ -44,6 +44,7 @@ def fails_and_goes_on(processes, tmp_path, fault, lost, *arguments, count=2):
     return directory, results
 
 
+@pytest.mark.slow
 def test_a_lost_disk_is_replaced_from_the_next_host_with_the_same_bits(processes, tmp_path):
     directory, results = fails_and_goes_on(processes, tmp_path, "1:kill:step:6", 1)
     processes.run_ranks(2, SCRIPT, tmp_path / "alone")

@@ -106,7 +106,9 @@ def test_each_host_copies_its_own_files_and_only_those(start, is_same, tmp_path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", [(0,), (), (1,), (0, 1)], ids=str)
+@pytest.mark.parametrize(
+    "lost", [*(pytest.param(n, marks=pytest.mark.soak) for n in [(0,), (1,)]), (), (0, 1)], ids=str
+)
 def test_a_start_takes_what_is_left(start, is_same, tmp_path, lost):
     start("--fault=1:kill:step:9", code=None)
     for each in lost:
@@ -162,7 +164,9 @@ def test_any_number_of_hosts_goes_on_and_a_disk_of_before_is_ignored(start, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("lost", ["0", "1", "all"])
+@pytest.mark.parametrize(
+    "lost", ["0", *(pytest.param(n, marks=pytest.mark.soak) for n in ("1", "all"))]
+)
 def test_hosts_may_have_several_ranks_in_any_order(start, is_same, tmp_path, lost):
     several = {"count": 4, "host": "{half}"}
     start("--fault=3:kill:step:9", code=None, **several)
@@ -178,7 +182,7 @@ def test_hosts_may_have_several_ranks_in_any_order(start, is_same, tmp_path, los
     assert is_same(count=4, lost=[0] if lost == "0" else [])
 
 
-@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.soak), 1])
 @pytest.mark.parametrize(
     "numbers",
     [

@@ -52,7 +52,7 @@ def test_left_after_every_second_batch_it_is_the_same_run(run, tmp_path, options
         assert outcome == expected
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("options", [MATRIX[3]])
 def test_left_twice_in_an_epoch_at_any_batch_it_is_the_same_run(run, tmp_path, options):
     expected = whole(run, tmp_path, *options)
@@ -82,7 +82,10 @@ def test_another_number_of_workers_persistent_or_not_is_the_same_run(run, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [("--stream",), ("--stream", "--workers", 2)])
+@pytest.mark.parametrize(
+    "options",
+    [("--stream",), pytest.param(("--stream", "--workers", 2), marks=pytest.mark.soak)],
+)
 def test_a_stream_without_an_index_is_the_same_run(run, tmp_path, options):
     expected = whole(run, tmp_path, *options)
     for outcome in every_stop(run, tmp_path, [(3, 5), (9,), (14, 16)], *options):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 CASES = ["plain", "workers", "accumulated", "in the foreground", "with every log"]
-MARKS = dict.fromkeys(("workers", "with every log"), pytest.mark.slow)
+MARKS = {"with every log": pytest.mark.slow}
 FEW = [pytest.param(each, marks=MARKS.get(each, pytest.mark.soak)) for each in CASES]
 
 
@@ -63,8 +63,8 @@ def test_kills_at_any_moment_lose_next_to_nothing_and_change_nothing(tally, tmp_
     tally(case, tmp_path, seed=1).kill_until(2, kill)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", ["workers", pytest.param("plain", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("case", ["workers", "plain"])
 def test_a_group_that_is_asked_to_stop_saves_the_very_step(tally, tmp_path, case):
     tally(case, tmp_path, seed=2).kill_until(2, ask_to_stop)
 

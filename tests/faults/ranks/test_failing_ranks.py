@@ -14,7 +14,7 @@ import pytest
 @pytest.mark.parametrize(
     "fault",
     [
-        "1:raise:collective:5",
+        pytest.param("1:raise:collective:5", marks=pytest.mark.soak),
         "1:kill:step:3",
         pytest.param("0:kill:writing:4", marks=pytest.mark.soak),
         "0:raise:manifest:4",
@@ -29,7 +29,7 @@ def test_ranks_end_in_time_when_one_fails_and_the_run_goes_on(job, whole, fault)
 @pytest.mark.parametrize(
     ("fault", "then"),
     [
-        ("1:kill:writing:4", 4),
+        pytest.param("1:kill:writing:4", 4, marks=pytest.mark.soak),
         ("2:raise:collective:5", 2),
         pytest.param("0:stop:rename:3", 1, marks=pytest.mark.soak),
     ],
@@ -59,7 +59,7 @@ def test_the_summary_of_torchrun_says_which_rank_failed_first_and_why(job, torch
     assert "ValueError: the fault of this rank" in summary  # rank 1's own, or as told to rank 0
 
 
-SOAK = [pytest.mark.soak, pytest.mark.timeout(7200)]
+LONG = pytest.mark.timeout(7200)
 MANY = int(os.environ.get("FAULTS", "60"))
 PHASES = ("step", "collective", "evaluation", "copy", "writing", "manifest", "rename")
 
@@ -78,12 +78,12 @@ def drawn(chance, options):
     return count, f"{rank}:{kind}:{phase}:{chance.randint(1, 11)}", then
 
 
-@pytest.mark.quick(seed=2)
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("seed", "faults", "options"),
     [
-        pytest.param(3, MANY, (), marks=SOAK),
-        pytest.param(1, MANY, ("--sharded",), marks=SOAK),
+        pytest.param(3, MANY, (), marks=LONG),
+        pytest.param(1, MANY, ("--sharded",), marks=LONG),
         (1, 3, ()),
     ],
 )

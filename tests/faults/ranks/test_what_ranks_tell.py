@@ -139,7 +139,7 @@ with ranks.process_group("gloo", timeout=60):
     ("alone", "asked"),
     [
         ('state.stop("enough")', r"stop \(enough\)"),
-        pytest.param("state.stop_epoch()", "end the epoch", marks=pytest.mark.slow),
+        pytest.param("state.stop_epoch()", "end the epoch", marks=pytest.mark.soak),
         pytest.param('state.save("b")', r"save \(b\)", marks=pytest.mark.soak),
         pytest.param('state.interrupt("a")', r"stop \(a\)", marks=pytest.mark.slow),
     ],

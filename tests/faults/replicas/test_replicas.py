@@ -158,7 +158,7 @@ def test_a_replica_of_two_ranks_is_lost_by_one_of_them(train, pair, tmp_path, pl
     check(train(2, place, 13, who, rank=rank, size=2), pair, tmp_path, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_three_replicas_of_two_ranks_lose_one(train, pair, tmp_path):
     check(train(3, "forward", 11, 1, rank=1, size=2), pair, tmp_path, 3)
 

@@ -110,6 +110,7 @@ def test_three_hundred_million_pieces_in_a_small_table_are_refused():
         table_of_tree(same_pieces(18_000, [*range(16_384)]), 16_384)
 
 
+@pytest.mark.slow
 def test_a_large_model_spread_over_sixteen_thousand_ranks_is_read():
     table = table_of_tree(same_pieces(1057, [*range(16_384)]), 16_384)
     assert len(Pieces(table).infos(16_383)) == 1057

@@ -383,7 +383,7 @@ print("loss", state.metrics["val/loss"], model.weight.tolist())
 """
 
 
-@pytest.mark.quick(workers=1)
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_process_ends_within_two_batches_of_a_long_evaluation(processes, tmp_path, workers):
     with processes.start(SLOW, tmp_path, 0.3, workers) as child:
@@ -463,9 +463,15 @@ def interrupted(processes, who, *arguments):
         return list(pool.map(methodcaller("result"), started))
 
 
-@pytest.mark.quick(way=1, who=1)
-@pytest.mark.parametrize("way", ["validate", "function"])
-@pytest.mark.parametrize("who", [(1,), (0, 1)])
+@pytest.mark.parametrize(
+    ("who", "way"),
+    [
+        ((1,), "validate"),
+        pytest.param((0, 1), "function", marks=pytest.mark.slow),
+        pytest.param((1,), "function", marks=pytest.mark.soak),
+        pytest.param((0, 1), "validate", marks=pytest.mark.soak),
+    ],
+)
 def test_ranks_leave_an_evaluation_before_the_same_batch(processes, tmp_path, way, who):
     (tmp_path / "whole").mkdir()
     whole = processes.run_ranks(2, OF_RANKS, tmp_path / "whole", 0, way)

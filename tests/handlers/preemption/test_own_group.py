@@ -64,8 +64,8 @@ if __name__ == "__main__":
     [
         ("SIGTERM", "step", "fork"),
         pytest.param("SIGTERM", "step", "forkserver", marks=pytest.mark.soak),
-        ("SIGTERM", "evaluation", "fork"),
-        ("SIGTERM", "save", "fork"),
+        pytest.param("SIGTERM", "evaluation", "fork", marks=pytest.mark.soak),
+        pytest.param("SIGTERM", "save", "fork", marks=pytest.mark.soak),
         pytest.param("SIGINT", "step", "fork", marks=pytest.mark.soak),
         pytest.param("SIGUSR1", "step", "fork", marks=pytest.mark.soak),
     ],

@@ -121,7 +121,11 @@ def follow(make, seed):
 
 IN_EPOCH = (23, 387, 784)
 """Scenarios with a limit inside of an epoch, which a handler moves in its last iteration."""
-PARTS = [(*range(12), *IN_EPOCH), pytest.param(range(12, 1500), marks=pytest.mark.slow)]
+PARTS = [
+    (*range(12), *IN_EPOCH),
+    pytest.param(range(12, 400), marks=pytest.mark.slow),
+    pytest.param(range(400, 1500), marks=pytest.mark.soak),
+]
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -103,6 +103,7 @@ def test_the_step_is_on_the_clock_of_the_trigger(when, steps):
     assert sorted(trial.study.trials[0].intermediate_values) == steps
 
 
+@pytest.mark.slow
 def test_a_trial_that_goes_on_reports_no_step_twice(tmp_path):
     """The storage knows step 4 already when the run goes on from its checkpoint of epoch 3."""
     storage = optuna.storages.RDBStorage(f"sqlite:///{tmp_path}/study.db")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.soak  # a start of Ray takes many seconds
 HERE = Path(__file__).parent
 ALONE = {
     "RAY_AUTH_MODE": "disabled",  # writes a token into the home directory
@@ -40,12 +41,10 @@ def rows(directory):
 
 @pytest.fixture(scope="module")
 def killed(processes, tmp_path_factory):
-    """The only start of Ray outside of soak, since it takes many seconds."""
     directory = tmp_path_factory.mktemp("ray")
     return directory, run(processes, directory, EPOCHS, "node", "trials")
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_run_whose_node_was_killed_is_that_of_plain_ranks(killed, processes, tmp_path):
     directory, told = killed
@@ -60,7 +59,6 @@ def often_killed(processes, tmp_path_factory):
     return directory, run(processes, directory, 8, "worker", "node", "worker", "copies")
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_so_is_one_whose_workers_and_nodes_were_killed(often_killed, processes, tmp_path):
     directory, told = often_killed
@@ -69,7 +67,6 @@ def test_so_is_one_whose_workers_and_nodes_were_killed(often_killed, processes, 
     check_same(processes, directory, tmp_path, 8)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_a_run_whose_checkpoints_ray_copies_is_the_same_after_a_kill_and_without_its_directory(
     often_killed,
@@ -91,7 +88,6 @@ def test_a_run_whose_checkpoints_ray_copies_is_the_same_after_a_kill_and_without
     same_weights(results["checkpoint"], directory / "whole" / "iteration-0000000015")
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_run_that_lost_a_node_for_good_goes_on_with_fewer_workers(processes, tmp_path):
     """The batches over all ranks, and so the steps, stay the same."""
@@ -102,7 +98,6 @@ def test_a_run_that_lost_a_node_for_good_goes_on_with_fewer_workers(processes, t
     assert told["metrics"]["val/accuracy"] > 0.9
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)  # for whoever runs the fixture
 def test_metrics_and_checkpoints_are_where_users_of_ray_look_for_them(killed):
     directory, told = killed
@@ -124,13 +119,11 @@ def test_metrics_and_checkpoints_are_where_users_of_ray_look_for_them(killed):
         assert file.samefile(Path(told["checkpoint"]) / file.name)
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_no_process_is_left(killed):
     assert killed[1]["left"] == []
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_outside_of_a_trial_the_run_says_so(killed):
     assert "in no worker of Ray Train and in no trial of Ray Tune" in killed[1]["outside"]
@@ -141,7 +134,6 @@ def same_weights(one, other):
         assert (Path(one) / name).read_bytes() == (Path(other) / name).read_bytes()
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_trial_that_was_killed_goes_on_as_the_same_run_and_reports_each_epoch(killed):
     directory, told = killed
@@ -161,7 +153,6 @@ def test_a_trial_that_was_killed_goes_on_as_the_same_run_and_reports_each_epoch(
     same_weights(trial["checkpoint"], directory / "whole" / "iteration-0000000015")
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_trial_that_tune_stops_is_closed_and_not_completed(killed):
     directory, told = killed
@@ -171,7 +162,6 @@ def test_a_trial_that_tune_stops_is_closed_and_not_completed(killed):
     assert notes == "closed in epoch 2: Ray Tune ended the trial\n"
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_a_run_saves_at_once_when_ray_tells_that_a_node_goes_away(processes, tmp_path):
     told = run(processes, tmp_path / "ray", 30, "preemption")

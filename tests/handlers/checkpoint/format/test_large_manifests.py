@@ -56,7 +56,7 @@ def files_of_ranks(size, ranks):
             16 * TB, 256, 512, marks=pytest.mark.slow
         ),  # 1T parameters with AdamW and an average
         pytest.param(16 * TB, 1024, 512, marks=pytest.mark.slow),
-        (16 * TB, 16_384, 1024),
+        pytest.param(16 * TB, 16_384, 1024, marks=pytest.mark.slow),
         pytest.param(100 * TB, 16_384, 8192, marks=pytest.mark.slow),
         (0.5 * TB, 64, 16),
     ],
@@ -75,6 +75,7 @@ def test_the_manifest_of_a_very_large_checkpoint_has_less_than_1_mib(size, ranks
 SIZES = st.integers(0, 2**44) | st.integers(0, 3 * CHUNK)
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.dictionaries(st.integers(0, 5000), SIZES, max_size=40), st.integers(0, 1500))
 def test_files_of_any_size_have_a_bounded_number_of_checksums_and_a_manifest_that_was_promised(

@@ -340,7 +340,7 @@ def test_on_ranks_the_first_one_copies_and_fetches(processes, s3, tmp_path):
     assert shown(s3)[-1] == 10
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_sharded_checkpoint_is_fetched_by_another_number_of_ranks(processes, s3, tmp_path):
     script = SCRIPT.with_name("sharded.py")
     results = processes.run_ranks(2, script, tmp_path / "a", s3.address, 1, env=s3.env)

@@ -74,6 +74,7 @@ def test_metrics_that_are_noted_later_are_copied_and_no_file_again(store, run):
     assert StoreListing(store).in_order()[0][1].metrics == {"val/loss": 0.5}
 
 
+@pytest.mark.slow
 def test_a_report_may_be_asked_for_while_another_thread_notes_copies(store, run, request):
     manifest = save(run, 1).manifest
     uploader = copy_all(store, run)

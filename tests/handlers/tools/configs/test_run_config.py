@@ -119,7 +119,7 @@ def test_a_config_trains_as_the_script_that_it_stands_for(path, tmp_path):
     assert parts_of_digits.MADE == [16, 16]  # one model a run, for the optimizer and the engine
 
 
-@pytest.mark.quick(name=1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "code"), [("SIGKILL", -9), ("SIGINT", 130)])
 def test_the_same_command_goes_on_after_a_kill_and_a_stop(processes, path, tmp_path, name, code):
     handlers = f"""handlers:

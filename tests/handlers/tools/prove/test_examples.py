@@ -22,15 +22,9 @@ SHORT = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "example",
-    [
-        # tests/examples kills the others, each at a place that matters to it.
-        pytest.param(each, marks=() if each == "preemptible" else pytest.mark.soak)
-        for each in SHORT
-    ],
-)
+# tests/examples kills them too, each at a place that matters to it.
+@pytest.mark.soak
+@pytest.mark.parametrize("example", SHORT)
 def test_an_example_is_proven(proof, example):
     code, told = proof((EXAMPLES / f"{example}.py").read_text(), *SHORT[example], kills=2)
     assert (code, told["verdict"]) == (0, "proven"), told

@@ -139,10 +139,14 @@ RIGHT = {
         "shuffle=True", 'shuffle=True, num_workers=2, multiprocessing_context="fork"'
     ),
 }
+SOME = ("a directory beside the script", "workers")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=() if name in SOME else pytest.mark.soak) for name in RIGHT],
+)
 def test_right_scripts_of_other_kinds_are_proven(proof, name):
     code, told = proof(RIGHT[name])
     assert (code, told["verdict"]) == (0, "proven"), told

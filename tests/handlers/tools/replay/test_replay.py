@@ -47,6 +47,7 @@ def test_what_another_script_computes_differs_and_is_named(run, replayed):
     assert "batch.0" not in names
 
 
+@pytest.mark.slow
 def test_fingerprints_that_the_script_no_longer_writes_are_compared_too(run, script, replayed):
     script(extra="pass")
     code, told = replayed(22)
@@ -61,6 +62,7 @@ def test_what_modules_return_is_kept_by_their_names(run, replayed, tmp_path):
     assert kept["model.0"].sum().item() == rows_in(run / "rows.jsonl")[22]["hidden"]
 
 
+@pytest.mark.slow
 def test_a_run_behind_a_link_is_copied_too(run, replayed, tmp_path):
     (tmp_path / "runs").rename(tmp_path / "far")
     (tmp_path / "runs").symlink_to("far")
@@ -69,16 +71,17 @@ def test_a_run_behind_a_link_is_copied_too(run, replayed, tmp_path):
     assert contents(tmp_path / "far") == before
 
 
+@pytest.mark.quick(why=4)
 @pytest.mark.parametrize(
     ("iteration", "settings", "options", "why"),
     [
         (3, {}, {}, "no checkpoint of .* before iteration 3; the first are of iteration 10, 20"),
         (40, {}, {}, "ends after iteration 36, so 40 never comes"),
         (22, {"resume": "False"}, {}, "the script fails.*pass resume=True"),
+        (22, {}, {"pdb": True, "ranks": 2}, "stops one process"),
         (22, {"resume": "False, start_over=True"}, {}, "begins at iteration 0"),
         (22, {"extra": "1 / 0"}, {}, "exit code 1; its last lines.*ZeroDivisionError"),
         (22, {}, {"keep": ["1.weights"]}, "no module has this name; some are model, model.0"),
-        (22, {}, {"pdb": True, "ranks": 2}, "stops one process"),
     ],
     ids=range(7),
 )
@@ -122,6 +125,7 @@ def test_other_versions_ranks_and_machines_are_told_of(run, replayed):
     assert "has no Journal" in replayed(22)[1]["notes"][2]
 
 
+@pytest.mark.slow
 def test_a_tracker_hears_nothing_of_a_replay(run, script, replayed, processes, tmp_path_factory):
     place = tmp_path_factory.mktemp("elsewhere") / "mlflow.db"
     own = f'engine.add(MLflow("x", uri="sqlite:///{place}", when=Events.ITERATION_COMPLETED))'

@@ -126,6 +126,7 @@ def test_thinned_it_keeps_extremes_ends_order_and_gaps(numbers, most):
     assert drawn["odd"]["count"] == len(numbers) - len(finite)
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(width=16), min_size=21, max_size=400))
 def test_a_curve_of_rows_that_are_forgotten_is_that_of_all_rows(numbers):
     size = next(size for size in (5, 10, 20, 40, 80, 160, 320) if 5 * size >= len(numbers))

@@ -186,6 +186,7 @@ def test_numbers_beyond_all_floats_are_infinite_in_rows_and_nothing_in_a_journal
     assert write_report([tmp_path], tmp_path / "page.html") == 0
 
 
+@pytest.mark.slow
 def test_five_times_the_rows_take_no_more_memory(tmp_path):
     peaks = []
     for rows in (7_000, 35_000):

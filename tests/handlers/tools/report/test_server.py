@@ -184,6 +184,7 @@ sys.stdout = Address()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [WHILE_A_CONNECTION_IS_OPENED, ONCE_THE_ADDRESS_IS_THERE])
 def test_ctrl_c_ends_it_cleanly_at_any_moment(processes, tmp_path, visit, when):
     program = (

@@ -522,6 +522,7 @@ ON_OWN_DISKS = """
 """
 
 
+@pytest.mark.slow
 def test_a_change_outlives_the_disk_of_rank_0_where_hosts_share_none(processes, tmp_path):
     processes.run_ranks(2, ON_OWN_DISKS, tmp_path, 2)
     thread = ask(tmp_path / "disk-0", "optimizer.lr=0.5", "--at", "6")
