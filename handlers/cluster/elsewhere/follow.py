@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from os.path import samestat
@@ -187,7 +187,7 @@ class FollowedDirectory:
         return str(self._results.directory)
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> Generator[None]:
         """Within a `with` block, no other script can follow the run under this name.
 
         Raises:

@@ -6,7 +6,7 @@ import errno
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -93,7 +93,7 @@ def fetch(
 
 
 @contextmanager
-def undrawn() -> Iterator[None]:
+def undrawn() -> Generator[None]:
     """Within a `with` block, the libraries of stores may draw from Python's generator."""
     drawn = random.getstate()
     try:

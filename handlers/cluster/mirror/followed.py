@@ -7,7 +7,7 @@ A checkpoint is fetched when it is its turn. A result goes into the store, from 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
@@ -49,7 +49,7 @@ class FollowedStore:
         return shown(self._given[0])
 
     @contextmanager
-    def opened(self) -> Iterator[None]:
+    def opened(self) -> Generator[None]:
         """Within a `with` block, the store can be asked, and there is a place for its files.
 
         Raises:
