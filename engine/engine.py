@@ -11,15 +11,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 from . import inspection, modules, ranks
-from .checks import (
-    generators_of_run,
-    no_handler,
-    objects_of,
-    refuse_other_process,
-    refuse_samples,
-    script_functions,
-    warn,
-)
+from .changes import generators_of_run, script_functions
+from .checks import no_handler, objects_of, refuse_other_process, refuse_samples, warn
 from .data import Feed, ForwardAlong, InStep, shortest
 from .events import EventEnum, Stage, Trigger
 from .loop import Loop

@@ -11,13 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from . import modules, ranks
-from .checks import (
-    attach_checks,
-    check_same_on_ranks,
-    doubts_of_workers,
-    generators_of_run,
-    script_functions,
-)
+from .changes import doubts_of_workers, generators_of_run, script_functions
+from .checks import attach_checks, check_same_on_ranks
 from .data import Feed
 from .events import Events
 from .explain import advise_on_workers, explain

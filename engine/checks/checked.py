@@ -8,11 +8,11 @@ from functools import cached_property, partial
 from threading import Lock, get_ident
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..changes import is_kind_of_update
 from ..events import EventEnum, Events
-from ..modules import is_kind_of_module, modules_of
+from ..modules import modules_of
 from ..signals import Process, Receiver
-from ..state import State, once_a_type
-from .reached import is_kind_of_update
+from ..state import State
 
 if TYPE_CHECKING:
     from ..moments import Moments
@@ -110,12 +110,6 @@ class Checked:
         with _lock:
             _running.remove(get_ident())
             _tidy()
-
-
-@once_a_type
-def trains(kind: type) -> bool:
-    """True for a class of modules or optimizers."""
-    return is_kind_of_module(kind) or hasattr(kind, "add_param_group")
 
 
 def objects_by_place(objects: Mapping[str, Any]) -> dict[str, Any]:

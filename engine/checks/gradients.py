@@ -7,9 +7,9 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from .. import modules
+from ..changes import address_of, reached
 from ..events import Events
 from ..explain import warn
-from .changed import address_of
 from .checked import (
     After,
     Check,
@@ -20,7 +20,6 @@ from .checked import (
     updated,
     watch_steps,
 )
-from .reached import reached
 
 if TYPE_CHECKING:
     from ..update import Update

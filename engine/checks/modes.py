@@ -6,10 +6,10 @@ import logging
 from typing import Any
 
 from .. import modules
+from ..changes import reached, trains
 from ..events import Events
 from ..explain import warn
-from .checked import Check, Checked, objects_by_place, optimizers_of, trains, updated
-from .reached import reached
+from .checked import Check, Checked, objects_by_place, optimizers_of, updated
 
 Named = tuple[str, Any]
 """A model, after the expression that names it."""

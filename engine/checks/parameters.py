@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import modules
+from ..changes import address_of, addresses_in, sample
 from ..explain import warn
 from ..names import few
-from .changed import address_of, addresses_in, sample
 from .checked import Check, Checked, objects_by_place, optimizers_of, updated
 
 

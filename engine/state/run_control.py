@@ -11,7 +11,8 @@ from ..events import EventEnum
 from .generators import Rng
 
 if TYPE_CHECKING:
-    from ..checks import Changes, GradientCheck
+    from ..changes import Changes
+    from ..checks import GradientCheck
     from ..engine import Engine
     from ..moments import Moments
     from ..update import Gradients, Update

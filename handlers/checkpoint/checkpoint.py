@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ...engine.checks import Changes
+from ...engine.changes import Changes
 from ...engine.modules import optimizers_in
 from ...engine.state import walk
 from ...engine.update import Update, arrange_buckets, buckets_of, warn_of_buckets

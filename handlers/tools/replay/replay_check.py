@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ....engine import Engine, Events, Moments, Stage, State, ranks
-from ....engine.checks import Changes, reached
+from ....engine.changes import Changes, reached
 from ....engine.modules import all_modules, fully_sharded, is_compiled, local
 from ....engine.signals import Signals
 from ....engine.state import LatestMetrics

@@ -15,7 +15,7 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from ....engine import Engine, Events, Subscription
-from ....engine.checks import generators_of_run, script_functions
+from ....engine.changes import generators_of_run, script_functions
 from ....engine.modules import all_modules, optimizers_in, set_in_place
 from ....engine.state import capture_generators, restore_generators, same_states
 from ....engine.update import Update

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
-from camshaft.engine.checks.reached import is_only_filled
+from camshaft.engine.changes.reached import is_only_filled
 from camshaft.handlers import Checkpoint, Freeze
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))

@@ -11,7 +11,7 @@ from torch.nn.functional import mse_loss
 from torch.utils.data import DataLoader, Dataset
 
 from camshaft import Engine, Events, Update, supervised
-from camshaft.engine.checks import generators_of_run
+from camshaft.engine.changes import generators_of_run
 from camshaft.handlers import Checkpoint, find_lr
 
 from . import jittering as helpers

@@ -38,7 +38,6 @@ from ..state import (
     same_states,
     walk,
 )
-from .checked import trains
 from .reached import (
     FILLABLE,
     PLAIN,
@@ -48,6 +47,7 @@ from .reached import (
     is_only_filled,
     readers_of,
     search,
+    trains,
 )
 
 logger: logging.Logger = logging.getLogger("camshaft")

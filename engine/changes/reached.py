@@ -322,3 +322,9 @@ def is_kind_of_update(kind: type) -> bool:
     """True for the class `Update`; its room is not imported here, since that would import torch."""
     room: Any = sys.modules.get(UPDATES)
     return room is not None and issubclass(kind, room.Update)
+
+
+@once_a_type
+def trains(kind: type) -> bool:
+    """True for a class of modules or optimizers."""
+    return modules.is_kind_of_module(kind) or hasattr(kind, "add_param_group")
