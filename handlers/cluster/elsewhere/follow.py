@@ -27,7 +27,7 @@ SOONEST = 0.02
 """The least seconds between two looks."""
 QUIET = 60.0
 """Seconds without a checkpoint after which a line says what is waited for."""
-ASKED = ", which a ValidateElsewhere of this name asks for; which='every' takes others too"
+ASKED = ", that a ValidateElsewhere of this name asks for; which='every' takes others too"
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]+:", re.ASCII)
 """Begins an address; a path has no such beginning, or is given as a `Path`."""
 
@@ -39,6 +39,10 @@ class Followable(Protocol):
     """Where the files of the checkpoint at hand are."""
     latest: float
     """The most seconds between two looks."""
+    given: set[str]
+    """The results of checkpoints that were given, until they are written."""
+    there: int
+    """How many checkpoints the last look has found."""
 
     def opened(self) -> AbstractContextManager[None]:
         """Within a `with` block, the run can be asked.
@@ -48,7 +52,7 @@ class Followable(Protocol):
         """
         ...
 
-    def look(self, which: Which, seen: set[str]) -> tuple[Found | None, bool]:
+    def look(self, which: Which) -> tuple[Found | None, bool]:
         """The next checkpoint to evaluate, if there is one; True if the run has completed."""
         ...
 
@@ -87,6 +91,7 @@ class Followed(Saved):
             if ranks.rank() == 0:
                 said = {"checkpoint": self.path.name, "metrics": as_json(scalars(metrics))}
                 is_first = self.run.write(self.result, said)
+                self.run.given.discard(self.result)
                 if not is_first:
                     logger.warning("%s came too late: %s is there", self.path.name, self.result)
         return ranks.from_first(is_first)
@@ -144,7 +149,7 @@ def follow(
 
 
 def _follow(run: Followable, which: Which, idle: float) -> Iterator[Followed]:
-    seen, since, is_told = set[str](), time.monotonic(), False
+    since, is_told = time.monotonic(), False
     with ExitStack() as stack:
         with ranks.on_all_ranks(f"follow {run}"):
             if ranks.rank() == 0:
@@ -155,10 +160,10 @@ def _follow(run: Followable, which: Which, idle: float) -> Iterator[Followed]:
             with ranks.on_all_ranks(f"look for checkpoints in {run}"):
                 if ranks.rank() == 0:
                     remove_path(run.own)
-                    found, is_over = run.look(which, seen)
+                    found, is_over = run.look(which)
+                    run.given |= {found[-1]} if found else set()
             found, is_over, waited = ranks.from_first((found, is_over, time.monotonic() - since))
             if found is not None:
-                seen.add(found[-1])
                 yield Followed(*found, run)
                 since, is_told = time.monotonic(), False
                 continue
@@ -167,8 +172,8 @@ def _follow(run: Followable, which: Which, idle: float) -> Iterator[Followed]:
             if waited > QUIET and not is_told:
                 is_told = True
                 logger.warning(
-                    "follow waits for a checkpoint in %s%s",
-                    *(run, ASKED * (which == "asked")),
+                    "follow waits for a checkpoint in %s, where it has found %d%s",
+                    *(run, run.there, ASKED * (which == "asked")),
                 )
             time.sleep(min(run.latest, SOONEST + waited / 10))
 
@@ -181,6 +186,8 @@ class FollowedDirectory:
     def __init__(self, directory: str | Path, name: str) -> None:
         self._results = Results(directory, name)
         self._locks = ExitStack()
+        self.given: set[str] = set()
+        self.there: int = 0
         self.own: Path = self._results.folder / ".reading"
 
     def __str__(self) -> str:
@@ -205,23 +212,24 @@ class FollowedDirectory:
         self._results.make()
         self._is_still = self._locks.enter_context(locked(self._results.folder))
 
-    def look(self, which: Which, seen: set[str]) -> tuple[Found | None, bool]:
+    def look(self, which: Which) -> tuple[Found | None, bool]:
         """The next checkpoint to evaluate, if there is one; True if the run has completed."""
         if not self._is_still():  # somebody has removed the directory: it is that of a new run
-            seen.clear()
+            self.given.clear()
             self._lock()
         is_over = self._results.is_completed  # read first: then `_next` sees all there is
-        return self._next(which, seen), is_over
+        return self._next(which), is_over
 
-    def _next(self, which: Which, seen: set[str]) -> Found | None:
+    def _next(self, which: Which) -> Found | None:
         found = Checkpoints(self._results.directory)
+        self.there = len(found)
         for saved in found[:-2:-1] if which == "newest" else found:
             if which == "asked" and self._results.name not in asked_in(saved.manifest):
                 continue
             try:
                 before = (saved.path / Manifest.FILE).stat()
                 place = self._results.place(saved)
-                if place.name in seen or place.exists():
+                if place.name in self.given or place.exists():
                     continue
                 is_linked = link_folder(saved.path, linked := self.own / saved.path.name)
                 if not samestat(before, (saved.path / Manifest.FILE).stat()):

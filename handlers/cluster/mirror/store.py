@@ -27,6 +27,7 @@ ODD = -1
 SMALL = 1000
 """The most bytes of a note."""
 LOCAL = ("file", "local")
+PLACES = ("file:", "local:")
 HARMLESS = ("endpoint_url", "region_name", "profile", "protocol")
 """Options whose values may be shown."""
 
@@ -246,6 +247,8 @@ def check_address(url: str) -> None:
         raise ModuleNotFoundError('Mirror needs fsspec: pip install "camshaft[mirror]"')
     known = import_module("fsspec.registry")
     protocol = protocol_of(url)
+    if protocol in LOCAL and re.match(r"[a-z][a-z0-9+.-]+:", url) and not url.startswith(PLACES):
+        raise ValueError(f"{shown(url)!r} is no address; write one such as s3://bucket/run")
     if protocol in known.registry:
         return
     if protocol not in known.known_implementations:

@@ -234,7 +234,8 @@ class Uploader:
         listing.add(place, saved.manifest)
         self._verified.clear()
         self.store.remove(f"{place}/{DRAFT}")
-        logger.info("copied %s to %s/%s", saved.path, self.store.url, place)
+        what = "" if files else "the metrics of "
+        logger.info("copied %s%s to %s/%s", what, saved.path, self.store.url, place)
 
     def _put(self, name: str, path: Path, sums: Checksums) -> None:
         """Copy a file of a checkpoint, and compare it with its checksums on the way."""

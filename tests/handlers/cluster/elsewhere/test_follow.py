@@ -191,7 +191,7 @@ def test_it_says_what_it_waits_for(tmp_path, save, caplog, monkeypatch):
     save(1)
     with caplog.at_level(logging.WARNING, "camshaft"):
         assert [*follow(tmp_path / "run", idle=0.5)] == []
-    assert "which a ValidateElsewhere of this name asks for; which='every' takes" in caplog.text
+    assert "where it has found 1, that a ValidateElsewhere of this name asks for" in caplog.text
 
 
 RANKS = """

@@ -115,6 +115,33 @@ def test_a_damaged_copy_is_skipped_with_a_line(tmp_path, save, url, copy, caplog
     assert iterations(followed(url)) == []
 
 
+def test_a_damaged_copy_is_given_when_it_is_mended(tmp_path, save, url, copy, monkeypatch):
+    monkeypatch.setattr("camshaft.handlers.cluster.mirror.followed.AGAIN", 0)
+    save(1, reason=ASKED), save(2, reason=ASKED)
+    copy()
+    first, _ = sorted((tmp_path / "store").glob("iteration-*"))
+    content = (first / "train.safetensors").read_bytes()
+    (first / "train.safetensors").write_bytes(bytes(len(content)))
+    following = follow(url, options={"auto_mkdir": True}, idle=60)
+    assert next(following).manifest.iteration == 2
+    (first / "train.safetensors").write_bytes(content)
+    assert next(following).manifest.iteration == 1
+    following.close()
+
+
+def test_what_was_evaluated_is_given_again_if_its_result_is_lost(tmp_path, save, url, copy):
+    save(1, reason=ASKED)
+    for place in (tmp_path / "run", url):
+        copy()
+        following = follow(place, options={"auto_mkdir": True} if place is url else None, idle=60)
+        next(following).write({"loss": 1.0})
+        root = tmp_path / "store" if place is url else place
+        for each in (root / "evaluations/val").glob("*.json"):
+            each.unlink()
+        assert next(following).manifest.iteration == 1  # without a result, it is not given again
+        following.close()
+
+
 def test_a_store_that_fails_is_asked_again(save, url, copy, caplog, monkeypatch):
     save(1, reason=ASKED)
     copy()
@@ -150,7 +177,7 @@ def test_files_of_a_script_that_was_killed_are_removed(tmp_path, save, url, copy
     following = followed(url)
     (used,) = {next(following).path.parents[1]}
     shutil.copytree(used, left := Path(f"{used}-left"))
-    again = followed(url, name="test", which="every")
+    again = followed(url)
     next(again)
     assert not left.exists()
     assert used.exists()  # its script goes on
@@ -185,3 +212,5 @@ def test_options_are_for_stores(tmp_path):
         follow(tmp_path, options={"anon": True})
     with pytest.raises(ValueError, match="fsspec knows no addresses"):
         follow("s4://bucket/run")
+    with pytest.raises(ValueError, match="is no address; write one such as s3://bucket/run"):
+        follow("s3:/bucket/run")
