@@ -161,7 +161,7 @@ class LRSchedule:
                 "has left it; a function, such as partial(StepLR, step_size=10), makes a new one",
                 *(self.object, begun),
             )
-        horizon = self.fit(state)
+        horizon = self.end_with_run(state)
         beside = self._beside(state, scheduler.optimizer)
         if len(beside) > 1:
             refuse_beside({each.object: each._of(state) for each in beside})
@@ -176,7 +176,7 @@ class LRSchedule:
         if state.iteration == 0 and not is_fitted and not self._warn_of_clock(scheduler, horizon):
             following.unknown = horizon
 
-    def fit(self, state: State[Any, Any]) -> Horizon:
+    def end_with_run(self, state: State[Any, Any]) -> Horizon:
         """Let the schedule end with the run: its limits or windows may have changed."""
         horizon = self._by_now(state, self._of(state).optimizer)
         if self._ready is None:

@@ -127,7 +127,7 @@ class Steering:
         done.rows += due
         todo.rows = [row for row in todo.rows if row["iteration"] > state.iteration]
         for schedule in state.engine.find(LRSchedule):
-            schedule.fit(state)
+            schedule.end_with_run(state)
         if state.control.in_epoch and (limit := state.limit_reached) is not None:
             state.stop(limit, resumable=True)
 
