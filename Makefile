@@ -4,8 +4,9 @@ PYTHON ?= python3
 # Tests start hundreds of processes, which would each compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
-# A process a core. The one that is done first takes over half of what another has still to do.
-WORKERS = logical
+# Three for two cores, as the tests wait for other processes for a third of their time. Who is done first takes
+# over half of what another has still to do.
+WORKERS = $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN) / 2)))
 PYTEST = $(BIN)/pytest --numprocesses $(WORKERS) --maxprocesses 8 --dist worksteal
 
 # The editable install links file by file, so it is renewed when a file comes or goes.
@@ -38,8 +39,6 @@ demo: .venv/demo-$(KEY)  ## train a digits classifier, a few seconds on a CPU
 test: .venv/dev-$(KEY)  ## run the tests that show each behaviour once, in a few minutes
 	$(PYTEST)
 
-# These wait for other processes for half of their time.
-slow: WORKERS = $(shell echo $$((3 * $$(getconf _NPROCESSORS_ONLN) / 2)))
 slow: .venv/dev-$(KEY)  ## run the tests that show more of the same: combinations, kills, pages in a browser
 	$(PYTEST) -m 'slow and not soak and not gpu'
 
