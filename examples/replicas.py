@@ -106,6 +106,8 @@ def show(options: argparse.Namespace) -> None:
             directory = options.directory / name
             given: list[object] = ["--lighthouse", f"http://{place}", "--directory", directory]
             given += ["--max-epochs", options.max_epochs, "--replicas", len(kills)]
+            for left in directory.glob("started-*"):  # by this script, when it was run before
+                left.unlink()
             started = [start(*given, "--kill-at", each) for each in kills]
             codes = [each.wait() for each in started]
             if any(codes):

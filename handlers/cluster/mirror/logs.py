@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from ..results import COMPLETED, FOLDER
 from .listing import NAME
 
 LOGS = ("*.jsonl", "*.csv", "events.out.tfevents.*", "*/events.out.tfevents.*")
 """The logs that a run goes on with: of JSONLines, Journal, CSV and TensorBoard."""
-RESULTS = ("evaluations/*/*.json", "evaluations/*/COMPLETED")
+RESULTS = (f"{FOLDER}/*/*.json", f"{FOLDER}/*/{COMPLETED}")
 """The results of evaluations elsewhere, which decide in the run: they are copied with any logs."""
 PLAIN = re.compile(r"[\w%+=@-][\w.%+=@ -]*")
 """The names of folders and files that may come from elsewhere: not hidden, and not a way out."""

@@ -78,7 +78,7 @@ class Uploader:
         self._verified = set[str]()
         """Files of the checkpoint under way that were copied and compared before a failure."""
         self._passed_over = set[str]()
-        """The names of checkpoints that cannot be copied."""
+        """The names of checkpoints that cannot be copied, and of results that are none."""
 
     def begin(self) -> None:
         """Find out what the store holds and whose run it is; remove unfinished copies.
@@ -140,16 +140,22 @@ class Uploader:
     def bring_results(self) -> None:
         """Bring the results of evaluations that were put into the store, if the run awaits any.
 
-        A result in the directory stays: the run may have gone on without the other one.
+        A result in the directory stays: the run may have gone on without the other one. What cannot
+        be one is left, with a warning.
         """
         for results in results_in(self.directory):
-            for name in self.store.sizes(f"{FOLDER}/{results.folder.name}"):
+            for name, size in self.store.sizes(f"{FOLDER}/{results.folder.name}").items():
                 place = self.directory / name
                 is_result = RESULT.fullmatch(place.name) and place.parent == results.folder
-                if is_result and not place.exists():
-                    content = self.store.read_small(name, budget.LARGEST_TEXT)
-                    if content is not None and results.put(place, content):
-                        self._copied[name] = _sign(place)
+                if not is_result or place.exists() or name in self._passed_over:
+                    continue
+                if not 0 < size <= budget.LARGEST_TEXT:  # it must not end the copying
+                    self._passed_over.add(name)
+                    logger.warning("%s/%s is no result: %d bytes", self.store.url, name, size)
+                    continue
+                content = self.store.read_small(name, budget.LARGEST_TEXT)
+                if content is not None and results.put(place, content):
+                    self._copied[name] = _sign(place)
 
     def _is_to_be_evaluated(self, saved: Saved) -> bool:
         return any(not (self.directory / each).exists() for each in results_of(saved.manifest))

@@ -11,6 +11,7 @@ from camshaft.handlers.cluster.mirror.fetching import StoreError
 from camshaft.handlers.cluster.mirror.store import Store
 from camshaft.handlers.cluster.mirror.uploader import Uploader
 from camshaft.handlers.cluster.results import Results
+from camshaft.handlers.files import budget
 
 from ..mirror.faulty import NOTHING, Faulty
 
@@ -85,6 +86,24 @@ def test_what_the_run_has_decided_stays(tmp_path, save, url, copy):
     assert results.read(place)["skipped"] == "too late"
     stored = tmp_path / "store" / place.relative_to(tmp_path / "run")
     assert stored.read_bytes() == place.read_bytes()  # for a machine that goes on from the store
+
+
+def test_what_cannot_be_a_result_ends_no_copying(tmp_path, save, url, copy, caplog):
+    save(1, reason=ASKED)
+    results = Results(tmp_path / "run", "val")
+    results.begin(is_new=True)
+    copy()
+    (saved,) = checkpoints(tmp_path / "run")
+    place = results.place(saved)
+    folder = tmp_path / "store/evaluations/val"
+    folder.mkdir(parents=True)
+    with (folder / place.name).open("wb") as file:
+        file.truncate(budget.LARGEST_TEXT + 1)
+    save(2)
+    copy(), copy()
+    assert not place.exists()
+    assert caplog.text.count(f"{place.name} is no result") == 1
+    assert len([*(tmp_path / "store").glob("*/manifest.json")]) == 2
 
 
 def test_it_ends_when_the_run_has_completed_and_all_is_in_the_store(tmp_path, save, url, copy):
