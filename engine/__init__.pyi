@@ -1,5 +1,7 @@
 from . import metric_states as metric_states
 from . import ranks as ranks
+from .arithmetic import of_machine as of_machine
+from .arithmetic import of_software as of_software
 from .engine import Engine as Engine
 from .engine import Handler as Handler
 from .engine import on_rank as on_rank

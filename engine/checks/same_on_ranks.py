@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import partial
 from hashlib import sha256
-from importlib import metadata
 from numbers import Number
 from pathlib import Path
-from platform import python_version_tuple
 from typing import TYPE_CHECKING, Any
 
 from .. import modules, ranks
+from ..arithmetic import of_software
 from ..events import Clause, Trigger
 from ..names import few
 from ..signals import PACKAGE, Signals, Subscription, label, package_of
@@ -38,10 +35,6 @@ ORDER = "the order of handlers"
 OF_LOSSES = "torch.nn.modules.loss"
 NONE = "nothing"
 """What a rank has that lacks a handler or a parameter."""
-OF_TORCH = (
-    *("get_default_dtype", "get_float32_matmul_precision"),
-    "are_deterministic_algorithms_enabled",
-)
 Entries = dict[str, str]
 """The settings of a rank by name, as text without addresses."""
 Differences = dict[str, tuple[str, str]]
@@ -66,7 +59,7 @@ def check_same_on_ranks(
     """
     refuse_wrappers(engine.objects.values())  # first, since their shapes may differ between ranks
     group = ranks.data_group()
-    common = {**_of_run(state, given), **_of_process_wide(), **_of_handlers(engine, signals)}
+    common = {**_of_run(state, given), **of_software(), **_of_handlers(engine, signals)}
     own = {"the process function": label(process), **_of_objects(engine.objects)}
     functions = _functions(signals)
     texts = {event: str(names) for event, names in functions.items()}
@@ -129,15 +122,6 @@ def _of_run(state: State[Any, Any], given: Mapping[str, Any]) -> Entries:
     found["max_batches"] = state.control.max_batches
     found["ranks that read different data"] = ranks.data_world_size()
     return {name: repr(value) for name, value in {**found, **given}.items()}
-
-
-def _of_process_wide() -> Entries:
-    """The versions of packages, and torch's settings that change results."""
-    found = {"Python": ".".join(python_version_tuple()[:2])}
-    for name in (PACKAGE, "torch", "numpy"):
-        with suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found | {f"torch.{n}()": str(getattr(sys.modules["torch"], n)()) for n in OF_TORCH}
 
 
 def _of_handlers(engine: Engine[Any, Any], signals: Signals) -> Entries:

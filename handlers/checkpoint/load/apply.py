@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from enum import Enum
@@ -56,14 +56,14 @@ def resume(
         saved = SavedRun.at(found, state.engine.objects, read_once.tensors if read_once else {})
         earlier = saved.run["memory"].get(handler, {})
         plan = LoadPlan(saved, state.engine, state.control.settings, override, reset, earlier)
-        own = plan.names()
-    override_names, reset_names = (
+        own = (*plan.names(), {*plan.lines(Fate.HERE)})
+    override_names, reset_names, here = (
         set[str]().union(*each) for each in zip(*ranks.gathered(own), strict=True)
     )
     with ranks.on_all_ranks(f"load {path}"), _naming(path):
         plan.check(override_names, reset_names)
     with ranks.on_all_ranks(f"load {path}"), _naming(path):
-        _report(plan)
+        _report(plan, here)
         load(plan, state)
     state.control.resumed_from = str(path)
 
@@ -162,10 +162,10 @@ def _courses(plan: LoadPlan) -> dict[str, list[dict[str, Any]]]:
     return courses
 
 
-def _report(plan: LoadPlan) -> None:
+def _report(plan: LoadPlan, here: Collection[str]) -> None:
     if ranks.rank() > 0:
         return
-    for what, lines in plan.report().items():
+    for what, lines in plan.report(here).items():
         if lines:
             logger.warning("%s:\n  %s", what, "\n  ".join(map(printable, lines)))
     if new := with_fate(plan.memory, Fate.KEEP):

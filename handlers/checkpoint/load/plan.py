@@ -27,7 +27,7 @@ from .check import (
     reshapes,
 )
 from .read import SavedRun
-from .settings import ACCUMULATE, EPOCH_LENGTH, LOSS
+from .settings import ACCUMULATE, EPOCH_LENGTH, LOSS, PROCESS
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,14 @@ class Change:
         """True if the change is only reported: a run may continue with another loss function."""
         return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS, EPOCH_LENGTH)
 
+    @property
+    def is_of_process(self) -> bool:
+        """True if the script is as before, and what it runs on is not."""
+        return is_of(PROCESS, self.name)
+
     def __str__(self) -> str:
-        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} in the script"
+        here = "here" if self.is_of_process else "in the script"
+        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} {here}"
 
 
 def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
@@ -74,6 +80,7 @@ class Fate(Enum):
     ANEW = "begins anew, as the script makes it"
     KEEP = "stays as the script made it"
     REPORT = "stays as the script made it, and is reported"
+    HERE = "is as this process has it, and is reported"
     DROP = "is left out"
     REFUSE = "prevents the resume"
 
@@ -115,6 +122,8 @@ class LoadPlan:
         def fate(each: Change) -> Fate:
             if self._accepts(each.name):
                 return Fate.KEEP
+            if each.is_of_process:
+                return Fate.HERE
             return Fate.REPORT if each.is_reported else Fate.REFUSE
 
         return {name: fate(each) for name, each in self.changes.items()}
@@ -227,13 +236,14 @@ class LoadPlan:
             if mismatches_of(name, each, saved[name])
         ]
 
-    def report(self) -> dict[str, list[str]]:
-        """The accepted differences, by the message that reports them."""
+    def lines(self, fate: Fate) -> list[str]:
+        """A line for each setting that has this fate."""
+        return [str(self.changes[name]) for name in with_fate(self.settings, fate)]
+
+    def report(self, here: Collection[str]) -> dict[str, list[str]]:
+        """The accepted differences, by the message that reports them; `here`: of all ranks."""
         own = self.engine.objects
-        reported, accepted = (
-            [str(self.changes[name]) for name in with_fate(self.settings, fate)]
-            for fate in (Fate.REPORT, Fate.KEEP)
-        )
+        accepted = self.lines(Fate.KEEP)
         for name in sorted(self.saved.objects.keys() ^ own.keys()):
             if name not in self.anew and name in own:
                 accepted.append(f"{name}: not in the checkpoint, stays as the script made it")
@@ -242,7 +252,10 @@ class LoadPlan:
         dropped = with_fate(self.memory, Fate.DROP)
         accepted += [f"{name}: its saved memory is dropped" for name in dropped]
         return {
-            "the script trains in another way than the saved run": reported,
+            "the script trains in another way than the saved run": self.lines(Fate.REPORT),
+            "numbers round in another way than in the saved run, so the last bits may differ": [
+                *sorted(here)
+            ],
             "override, accepted as the script has it": accepted,
             "reset, begins anew": self.anew,
         }

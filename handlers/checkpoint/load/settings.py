@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-from ....engine import State, label
+from ....engine import State, label, of_machine, of_software
 from ....engine.modules import moves, without_wrappers
 from ....engine.supervised import Supervised
 from ....engine.update import Optimizers, Update
@@ -33,13 +33,18 @@ BASES = ("base_lrs", "bases", "base_values")
 ACCUMULATE, LOSS, EPOCH_LENGTH = "accumulate", "loss_fn", "epoch_length"
 """The settings of updates, of `supervised` and of `run` that are compared, and may differ."""
 
+PROCESS = "process"
+"""What the names of settings begin with that are no script's: they decide how sums round."""
+
 
 def remember_settings(state: State[Any, Any]) -> None:
     """Remember the script's settings, to be saved, unless the run has some already."""
     control, steps = state.control, settings_of_steps(state.engine.handlers)
     # No real run resumes a trial run; and epochs of another length are other epochs.
     limit = {"max_batches": control.max_batches, "epoch_length": control.epoch_length}
-    control.settings = control.settings or settings_of(state.engine.objects) | steps | limit
+    process = {f"{PROCESS}.{n}": text for n, text in (of_software() | of_machine()).items()}
+    own = settings_of(state.engine.objects) | steps | limit | process
+    control.settings = control.settings or own
 
 
 def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:

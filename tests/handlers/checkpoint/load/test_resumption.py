@@ -507,6 +507,41 @@ def test_another_loss_function_and_another_accumulation_are_told_of_and_no_error
     assert "supervised.loss_fn: 'l1_loss' in the checkpoint -> 'L1Loss'" in caplog.text
 
 
+def test_another_number_of_threads_is_told_of_since_sums_round_in_another_way(tmp_path, caplog):
+    Script(tmp_path).run(5)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        with caplog.at_level(logging.WARNING, "camshaft"):
+            resumed(tmp_path).run(7)
+            resumed(tmp_path).run(8)  # told once
+    finally:
+        torch.set_num_threads(before)
+    (record,) = caplog.records
+    assert "so the last bits may differ" in record.getMessage()
+    assert record.getMessage().split("\n")[1:] == [
+        f"  process.torch.get_num_threads(): '{before}' in the checkpoint -> '{before + 1}' here"
+    ]
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        resumed(tmp_path, override=["process"]).run(9)
+    assert "override, accepted as the script has it" in caplog.text
+
+
+@pytest.mark.parametrize(("name", "value"), [("torch", "2.9.0"), ("processor", "x86_64 with AVX2")])
+def test_another_torch_and_another_processor_are_told_of(tmp_path, caplog, name, value):
+    script = Script(tmp_path)
+
+    @script.engine.on(Events.STARTED)
+    def elsewhere(state):  # where this checkpoint is written
+        state.control.settings[f"process.{name}"] = value
+
+    script.run(5)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        resumed(tmp_path).run(7)
+    assert f"process.{name}: '{value}' in the checkpoint ->" in caplog.text
+
+
 def test_a_handler_that_is_gone_can_be_left_out_and_stays_out(tmp_path):
     scoring(tmp_path, SCORES, "worse", stop_at=3).run("ab", max_epochs=9)
     gone = {"resume": True, "override": ["EarlyStopping(worse)"]}
