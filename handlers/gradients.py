@@ -7,6 +7,8 @@ from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 from typing import Any, ClassVar
 
+import torch
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
@@ -49,9 +51,10 @@ class ClipGradNorm:
         """Clip, and write the norm before clipping."""
         if gradients := ready_gradients(state, self.optimizer, "ClipGradNorm"):
             is_plain = gradients.is_plain and gradients.compiled is None
-            if is_plain or are_spread(gradients.tensors) or _has_sparse(gradients):
+            if is_plain or are_spread(gradients.tensors) or any(map(_is_odd, gradients.tensors)):
                 # The same operations as torch's function, which wants all gradients on one mesh of
-                # ranks, or on none, knows no sparse ones, and runs Python for each of them.
+                # ranks, or on none, knows no sparse ones, takes the norm of float16 in float16, and
+                # runs Python for each of them.
                 norm = gradients.norm(self.norm_type)
                 gradients.scale((self.max_norm / (norm + 1e-6)).clamp(max=1.0))
             else:  # compiled, or of several devices or types, or without any gradient
@@ -144,6 +147,10 @@ class GradNorm:
             value = state.metrics[self.written_metric] = gradients.norm(self.norm_type)
             if self.check:
                 _compare(ranks.gathered(float(value)), state.step + 1)
+
+
+def _is_odd(gradient: Tensor) -> bool:
+    return gradient.is_sparse or gradient.dtype is torch.float16
 
 
 def _has_sparse(gradients: Gradients) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 import torch
 from torch import Tensor, autograd
 from torch.autograd import graph
+from torch.linalg import vector_norm
 from torch.optim import Optimizer
 from torch.overrides import has_torch_function_unary
 
@@ -191,8 +192,13 @@ class Gradients:
     def scale(self, factor: Tensor | float) -> None:
         """Scale the gradients in place."""
         self.norms.clear()
-        if self.tensors:
-            multiply_each(self.tensors if self.is_plain else locals_of(self.tensors), factor)
+        if self.is_plain:
+            multiply_each(self.tensors, factor)
+            return
+        parts = locals_of(self.tensors)
+        for place in {each.device for each in parts}:
+            here = moved(factor, place) if isinstance(factor, Tensor) else factor
+            multiply_each([each for each in parts if each.device == place], here)
 
     def change_by(self, function: Function) -> Function:
         """A function of parameters that changes their gradients; compiled, if the step is."""
@@ -330,13 +336,22 @@ def norm_of(gradients: Sequence[Tensor], kind: float = 2.0) -> Tensor:
     # Uncoalesced, a sparse gradient names an element several times, and means their sum.
     dense = [each.coalesce().values() if each.is_sparse else each for each in gradients]
     place = dense[0].device
-    gathered = [moved(each, place) for each in norm_of_each(dense, kind)]
-    return torch.as_tensor(torch.linalg.vector_norm(torch.stack(gathered), kind))
+    are_half = any(each.dtype is torch.float16 for each in dense)
+    norms = (_norms_of_half if are_half else norm_of_each)(dense, kind)
+    gathered = [moved(each, place) for each in norms]
+    return torch.as_tensor(vector_norm(torch.stack(gathered), kind))
 
 
 def _norm_of_plain(gradients: Sequence[Tensor], kind: float) -> Tensor:
-    norms = norm_of_each(gradients, kind)  # as torch's clipping does
-    return torch.as_tensor(torch.linalg.vector_norm(torch.stack([*norms]), kind))
+    are_half = gradients[0].dtype is torch.float16
+    norms = (_norms_of_half if are_half else norm_of_each)(gradients, kind)  # as torch's clipping
+    return torch.as_tensor(vector_norm(torch.stack([*norms]), kind))
+
+
+def _norms_of_half(gradients: Sequence[Tensor], kind: float) -> list[Tensor]:
+    """In float32, since squares overflow float16: clipping by infinity makes gradients zero."""
+    kinds = ((each, torch.float32 if each.dtype is torch.float16 else None) for each in gradients)
+    return [vector_norm(each, kind, dtype=dtype) for each, dtype in kinds]
 
 
 def non_finite(gradients: Sequence[Tensor]) -> Tensor:

@@ -217,6 +217,11 @@ def _above_0(text: str, final: float) -> float:
 
 
 def _of(name: str, final: float, length: Length, start: float | None = None) -> str:
+    if isinstance(final, int) and final > 1:  # as of `warmup` and `hold`, whose length comes first
+        raise ValueError(
+            f"{name}({final}): goes to {final} times the value; for a length of {final} write "
+            f"{name}(length={final}), and for this factor {name}({final}.0)"
+        )
     return _text(name, final, length=(length, None), start=(start, None))
 
 

@@ -171,6 +171,21 @@ def test_clipping_is_torchs_to_the_last_bit(kind, norm_type, most):
         assert mine.grad is None or torch.equal(mine.grad, its.grad)
 
 
+@pytest.mark.parametrize("head", ["half", "float", "double"])
+def test_finite_gradients_of_float16_are_clipped_and_not_made_zero(head):
+    # 300 squared is beyond float16, so the norm that torch's function takes there is infinite.
+    body = torch.nn.Parameter(torch.zeros(1000, dtype=torch.float16))
+    other = getattr(torch.nn.Parameter(torch.zeros(2)).data, head)().requires_grad_()
+    update = Update(torch.optim.SGD([body, other], lr=1.0))
+    engine = Engine(
+        lambda state, _: update(state, (body * 300).float().sum() + other.sum() * 0),
+        objects={"optimizer": update.optimizer},
+    ).add(update, ClipGradNorm(1.0))
+    norm = engine.run([0], max_epochs=1).metrics["grad_norm"]
+    assert float(norm) == pytest.approx(300 * 1000**0.5)
+    assert float(body.detach().float().norm()) == pytest.approx(1.0, rel=1e-3)
+
+
 def test_what_an_optimizer_trains_may_change_between_two_steps():
     first, second = (torch.nn.Parameter(torch.zeros(2)) for _ in "ab")
     optimizer = torch.optim.SGD([first], lr=1.0)
