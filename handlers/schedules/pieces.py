@@ -6,10 +6,15 @@ import math
 from collections.abc import Callable
 from numbers import Real
 
+from ...engine.checks import warn
 from .schedule import Length, Piece, Schedule
 
 Blend = Callable[[float, float, float], float]
 """The value between two values, by progress from 0 to 1."""
+STEEPEST = 10
+"""The largest power of a polynomial."""
+LIKE_GAMMA = 0.9
+"""From here on, a final factor is like the `gamma` of torch's ExponentialLR, a factor a step."""
 
 
 def warmup(length: Length, *, start: float = 0.0) -> Schedule:
@@ -44,15 +49,23 @@ def cosine(final: float = 0.0, *, length: Length = None, start: float | None = N
 
 def polynomial(power: float, *, final: float = 0.0, length: Length = None) -> Schedule:
     """Go to `final` by a power of the remaining progress: f + (b - f) (1 - t)^power."""
-    if not power > 0:
-        raise ValueError(f"polynomial(power={power!r}): needs a number above 0")
+    if not 0 < power <= STEEPEST:
+        raise ValueError(
+            f"polynomial(power={power!r}): needs a number above 0 and at most {STEEPEST}, of which "
+            "half of the way leaves a thousandth; a length is polynomial(2.0, length=...)"
+        )
     text = _text("polynomial", power, final=(final, 0.0), length=(length, None))
     return _between(lambda b, f, t: f + (b - f) * (1 - t) ** power, text, final, length)
 
 
 def exponential(final: float, *, length: Length = None) -> Schedule:
     """Go to `final` by a constant factor a step: b (f / b)^t; `final` is above 0."""
-    text = _text("exponential", final, length=(length, None))
+    text = _text("exponential", _factor("exponential", final), length=(length, None))
+    if LIKE_GAMMA <= final < 1:
+        warn(
+            f"{text}: ends at {final} of the value after its whole length; to multiply by {final} "
+            f"in each step, give LRSchedule(partial(ExponentialLR, gamma={final}))"
+        )
     return _between(lambda b, f, t: b * (f / b) ** t, text, _above_0(text, final), length)
 
 
@@ -72,7 +85,7 @@ def inverse(final: float, *, length: Length = None) -> Schedule:
 
     Wen and others, 2024: Understanding Warmup-Stable-Decay Learning Rates. `final` is above 0.
     """
-    text = _text("inverse", final, length=(length, None))
+    text = _text("inverse", _factor("inverse", final), length=(length, None))
     return _between(lambda b, f, t: 1 / ((1 - t) / b + t / f), text, _above_0(text, final), length)
 
 
@@ -217,12 +230,17 @@ def _above_0(text: str, final: float) -> float:
 
 
 def _of(name: str, final: float, length: Length, start: float | None = None) -> str:
-    if isinstance(final, int) and final > 1:  # as of `warmup` and `hold`, whose length comes first
+    return _text(name, _factor(name, final), length=(length, None), start=(start, None))
+
+
+def _factor(name: str, final: float) -> float:
+    """Refuse what was meant as a length, which comes first in `warmup` and `hold`."""
+    if isinstance(final, int) and final > 1:
         raise ValueError(
             f"{name}({final}): goes to {final} times the value; for a length of {final} write "
-            f"{name}(length={final}), and for this factor {name}({final}.0)"
+            f"{name}(..., length={final}), and for this factor {name}({final}.0)"
         )
-    return _text(name, final, length=(length, None), start=(start, None))
+    return final
 
 
 def _text(name: str, *first: object, **others: tuple[object, object]) -> str:
