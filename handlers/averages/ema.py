@@ -9,10 +9,14 @@ from typing import Any
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from ...engine import EventEnum, Events, Trigger
+from ...engine.checks import warn
 from .average import AverageOfWeights
 
 _folding = lru_cache(maxsize=8)(get_ema_multi_avg_fn)
 """What moves averages by a decay, made once while the decay stays."""
+
+LIKE_MOMENTUM = 0.1
+"""Up to here, a decay is like what others call a momentum: the part that is new."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +61,12 @@ class EMA(AverageOfWeights):
     def __post_init__(self) -> None:
         if not isinstance(self.decay, int | float) or not 0 <= self.decay < 1:
             raise ValueError(f"EMA(decay={self.decay!r}): needs a number from 0 to less than 1")
+        if 0 < self.decay <= LIKE_MOMENTUM:
+            warn(
+                f"EMA({self.decay}) keeps so little of the average that it is almost the weights "
+                f"themselves; a momentum of {self.decay}, as in ignite's EMAHandler, is "
+                f"EMA({1 - self.decay:.10g})"
+            )
 
     def decay_after(self, updates: int) -> float:
         """The decay of the update after this many updates.

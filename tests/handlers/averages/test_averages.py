@@ -97,3 +97,8 @@ def test_its_rate_is_an_ordinary_schedule_and_its_statistics_are_measured_at_the
     assert torch.allclose(swa[1].running_mean, batches.mean(0), atol=1e-6)
     saved = checkpoints(tmp_path)[-1].state_dict("swa")
     assert torch.equal(saved["1.running_mean"], swa[1].running_mean)
+
+
+def test_a_decay_that_looks_like_a_momentum_is_told_of():
+    with pytest.warns(UserWarning, match=r"is EMA\(0\.9998\)"):
+        EMA(0.0002)
