@@ -132,14 +132,16 @@ class Feed(Generic[Batch]):
 
     def _restore_inside(self, position: Position, rng: Rng) -> None:
         """Inside a pass: its order is drawn again, and its consumed batches are skipped."""
+        if self.state.training and self.source.skips and not position.is_complete:
+            Pass(self.source, self.state, self.in_step).compare_beginning(is_inside=True)
         self.reopen_pass()
         if position.is_complete:  # no batch is left of it
             self._restore_between(position, rng)
 
     def _restore_between(self, position: Position, rng: Rng) -> None:
         """Between two passes: the next one begins anew; warn if this one would begin otherwise."""
-        if self.state.training and not self.source.is_known:
-            Pass(self.source, self.state, self.in_step).compare_beginning()
+        if self.state.training:
+            Pass(self.source, self.state, self.in_step).compare_beginning(is_inside=False)
         self.source.settle(position, rng)
 
     def _restore_at_end(self, position: Position, rng: Rng) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any, Generic, Self
 
 from ..state import (
@@ -22,7 +23,14 @@ from ..state import (
 from .in_step import InStep
 from .order import go_on
 from .sources import Source, rest_of
-from .trail import END, check_same_again, warn_of_other_beginning
+from .trail import (
+    END,
+    begins_otherwise,
+    check_same_again,
+    of_first_batch,
+    warn_of_other_beginning,
+    warn_of_other_samples,
+)
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -87,11 +95,11 @@ class Pass(Generic[Batch]):
         self.is_continued = True
         return self
 
-    def compare_beginning(self) -> None:
+    def compare_beginning(self, *, is_inside: bool) -> None:
         """Begin the latest pass of another process once more, and warn if it begins otherwise.
 
         In the middle of a pass, what is read again shows what a source keeps to itself. Between two
-        passes, nothing else would.
+        passes, nothing else would. The samples of indices that are skipped are read nowhere else.
         """
         source, position = self.source, self.state.control.position
         assert position is not None
@@ -99,13 +107,21 @@ class Pass(Generic[Batch]):
         is_other = len(generators_of(source.given)) != len(position.rng.generators)
         if is_here or is_other or source.has_state or source.is_once or position.is_once:
             return
+        known, _, values = (position.first_batch or ":").partition(":")
+        has_values = bool(values) and of_first_batch(source, END).startswith(known)
+        is_known = source.is_known or is_inside
+        if is_known and not has_values:
+            return
         self.position = position
         with self._rewound():
             if source.begin is not None:
                 source.begin()
-            next(source.open(position, 0), END)
-            warn_of_other_beginning(source, position, self.state.epoch)
-        position.is_loaded = False
+            batch = source.first_batch(position)
+            is_other = begins_otherwise(source, position)
+            if is_other and not is_known:
+                warn_of_other_beginning(source, position, self.state.epoch)
+            if has_values and not is_other:
+                warn_of_other_samples(source, position, batch, self.state.epoch)
 
     @contextmanager
     def _rewound(self) -> Generator[None, None, None]:
@@ -158,6 +174,8 @@ class Pass(Generic[Batch]):
         if consumed:
             check_same_again(source, position, consumed, state.epoch)
         position.is_loaded = False
+        if source.skips and state.training and not consumed:
+            batches = chain(self._with_first_noted(batches), batches)
         if source.fills_up and state.training and self.in_step.is_on:
             batches = self.in_step.filled(batches, source, state)
         if source.move is not None:
@@ -166,6 +184,12 @@ class Pass(Generic[Batch]):
         if shares is not None:
             batches = _weighted(batches, shares, consumed + 1, state)
         self.batches = batches
+
+    def _with_first_noted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The first batch, of whose values a checksum is taken before a step may change them."""
+        for batch in islice(batches, 1):
+            self.position.first_batch = of_first_batch(self.source, batch)
+            yield batch
 
     def _objects_inside(self) -> dict[str, Any]:
         """By name: the objects of the engine, with a state, from which the data draws."""

@@ -51,7 +51,7 @@ class Source(Generic[Batch]):
         self.epoch_told: tuple[int, list[Any]] | None = None
         """The pass that parts of the data were told of last, and the epochs that they then had."""
         self.order: Any = order or Order()
-        self.is_known: bool = type(data) in (list, tuple, range)
+        self.is_known: bool = type(data) is range
         """True if it is known that nothing is kept from one pass to the next."""
         self.begin: Callable[[], object] | None = None
         """The function to call before a pass, if another library has prepared the loader."""
@@ -89,6 +89,10 @@ class Source(Generic[Batch]):
         check_length(found + sum(1 for _ in islice(batches, consumed - found)), consumed)
         self.draws = before is not None and before != capture_generators()
         return batches
+
+    def first_batch(self, position: Position) -> Any:
+        """Begin the pass of `position`, and give its first batch alone; `END` if it has none."""
+        return next(self.open(position, 0), END)
 
     def mark(self, consumed: int) -> str | None:
         """A checksum of the first `consumed` batches, after what it is of; None if not known."""

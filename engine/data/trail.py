@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import Any
 from zlib import crc32
 
+from .. import ranks
 from ..state import Position
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -120,15 +121,42 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     )
 
 
-def warn_of_other_beginning(source: Any, position: Position, epoch: int) -> None:
-    """Warn if the pass that is over begins otherwise in this process: then later ones do, too."""
+def begins_otherwise(source: Any, position: Position) -> bool:
+    """True if the pass, whose first batch was drawn again, has another one in this process."""
     was, now = ((each or "::").split(":") for each in (position.mark, source.mark(1)))
-    if was[0] == now[0] and "" not in (was[1], now[1]) and was[1] != now[1]:
+    at = 2 if was[0] == OF_LIST else 1
+    return was[0] == now[0] and "" not in (was[at], now[at]) and was[at] != now[at]
+
+
+def warn_of_other_beginning(source: Any, position: Position, epoch: int) -> None:
+    """Warn that a pass that is over begins otherwise in this process: later ones may, too."""
+    logger.warning(
+        "a resumed run may not be the same to the last bit: begun again, epoch %d has another "
+        "first batch, by the %s, and so may the epochs to come. If the data have changed, "
+        "they have. %s",
+        *(epoch, _owner(source, (position.mark or "").partition(":")[0]), ADVICE),
+    )
+
+
+def of_first_batch(source: Any, batch: Any) -> str:
+    """A checksum of a batch's values, after what else decides them, as the batch size does."""
+    dealing, rank = source.order.dealing(), f"{ranks.data_rank()} of {ranks.data_world_size()}"
+    has_workers = bool(getattr(source.data, "num_workers", 0))
+    decides = f"{dealing.order} {dealing.batch} {source.sizes()} {rank} {has_workers}"
+    values = "" if batch is END else f"{crc32(chr(10).join(text_lines(batch)).encode()):08x}"
+    return f"{crc32(decides.encode()):08x}:{values}"
+
+
+def warn_of_other_samples(source: Any, position: Position, batch: Any, epoch: int) -> None:
+    """Warn if the first batch of a pass has the same indices in this process, and other values."""
+    if of_first_batch(source, batch) != position.first_batch:
         logger.warning(
-            "a resumed run may not be the same to the last bit: begun again, epoch %d has another "
-            "first batch, by the %s, and so may the epochs to come. If the data have changed, "
-            "they have. %s",
-            *(epoch, _owner(source, was[0]), ADVICE),
+            "a resumed run may not be the same to the last bit: read again, the first batch of "
+            "epoch %d has the same indices and other values, so the samples of the data have "
+            "changed. If they are numbered by the order of a set, such as labels or words, that is "
+            "another one in each process: number them by sorted(...), or save the numbers. If you "
+            "have changed the data or how it is transformed, the run goes on with that",
+            epoch,
         )
 
 

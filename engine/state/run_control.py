@@ -134,6 +134,8 @@ class Position:
     """How ranks share the samples; None before the first pass."""
     mark: str | None = None
     """A checksum of what the run consumed, if a resumed run draws or reads that again."""
+    first_batch: str | None = None
+    """A checksum of the values of the pass's first batch, if its indices alone are in `mark`."""
     usual: int | None = None
     """The batches of each earlier pass that this run read whole; 0 if they differed."""
     parts: dict[str, Any] = field(default_factory=dict)

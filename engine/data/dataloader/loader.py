@@ -15,6 +15,7 @@ from ...state import Dealing, Position
 from ..loaders import LengthBatches, Packed, SeededSamples, inner_of
 from ..order import Order
 from ..sources import Source, check_length, has_persistent_workers, iterate
+from ..trail import END
 from .orders import Sampled, order_of
 from .samples import Samples, collated, is_default, unrecorded
 from .workers import (
@@ -145,6 +146,14 @@ class IndexedLoader(Loader):
         self.order.skip()  # workers, if any, have their first indices by now
         check_length(self.order.number, consumed)
         return named(batches) if self.data.num_workers else unrecorded(batches)
+
+    def first_batch(self, position: Position) -> Any:
+        """Read the first batch of a pass; workers, if any, are asked for no other one."""
+        self.order.most = 1
+        try:
+            return next(iter([*self.open(position, 0)]), END)
+        finally:
+            self.order.most = None
 
     def mark(self, consumed: int) -> str | None:
         """A checksum of the indices that were drawn."""

@@ -60,6 +60,8 @@ class Sampled(Order):
     """The checksum of the first index of the pass."""
     draws: bool = False
     """True if the indices that were skipped drew random numbers one after the other."""
+    most: int | None = None
+    """The most batches of a pass; None for all of them."""
     step = 1
     """The distance from a sample's place to the place of this rank's next sample."""
 
@@ -106,7 +108,7 @@ class Sampled(Order):
         self._totals: deque[int] = deque([0], MOST_AHEAD)
         self._rest, self.number = self._draw(), 0
         self.place = 0
-        return self._asked()
+        return islice(self._asked(), self.most)
 
     def mark(self, consumed: int) -> str | None:
         """A checksum of the indices in the first batches of the pass; None if it is not known."""

@@ -115,6 +115,51 @@ def test_data_that_begin_an_epoch_otherwise_are_told_of_between_two_epochs(kind,
     assert f"begun again, epoch 1 has another first batch, by the {owner}, " in caplog.text
 
 
+class Labels(Dataset):
+    """Numbers its labels, and adds noise; `numbers` differ where they come from a set."""
+
+    numbers = (0, 1, 2, 3)
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return torch.tensor([index + torch.rand(()).item(), self.numbers[index % 4]])
+
+
+LABELS = {
+    "samples": lambda **options: DataLoader(Labels(), 4, shuffle=True, **options),
+    "workers": lambda **options: DataLoader(Labels(), 4, num_workers=2, **options),
+    "persistent": lambda: LABELS["workers"](persistent_workers=True),
+    "list": lambda: [*DataLoader(Labels.numbers, 2)],
+}
+
+
+@pytest.mark.quick(kind=1)
+@pytest.mark.parametrize("kind", LABELS)
+@pytest.mark.parametrize("stop", [3, 5, 7, Events.EPOCH_COMPLETED(at=2)])
+def test_samples_that_another_process_numbers_otherwise_are_told_of(
+    kind, stop, caplog, monkeypatch
+):
+    arguments = {"stop": stop} if kind != "list" else {"stop": Events.EPOCH_COMPLETED(at=1)}
+    make, whole = LABELS[kind], part(LABELS[kind])[0]
+    assert resumed(make, **arguments) == whole
+    assert not caplog.records
+    _, saved = part(make, **arguments)
+    monkeypatch.setattr(Labels, "numbers", (1, 0, 2, 3))
+    part(make, None, saved)
+    (record,) = caplog.records
+    said = "has another first batch, by the list" if kind == "list" else "number them by sorted"
+    assert said in record.getMessage()
+
+
+def test_another_batch_size_between_two_epochs_and_a_grown_data_set_are_not_told_of(caplog):
+    for changed in (lambda: DataLoader(range(20), 5), lambda: DataLoader(range(24), 4)):
+        _, saved = part(lambda: DataLoader(range(20), 4), Events.EPOCH_COMPLETED(at=1))
+        part(changed, None, saved)
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("make", [lambda: DataLoader(Counting(), 4), Rows], ids=["counts", "rows"])
 def test_a_source_of_the_same_process_is_not_begun_once_more(make, caplog):
     begun, data = [], make()
