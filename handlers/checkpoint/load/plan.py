@@ -27,7 +27,7 @@ from .check import (
     reshapes,
 )
 from .read import SavedRun
-from .settings import ACCUMULATE, EPOCH_LENGTH, LOSS, PROCESS
+from .settings import ACCUMULATE, EPOCH_LENGTH, PROCESS, SUPERVISED
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,8 @@ class Change:
     @property
     def is_reported(self) -> bool:
         """True if the change is only reported: a run may continue with another loss function."""
-        return self.name.rpartition(".")[2] in (ACCUMULATE, LOSS, EPOCH_LENGTH)
+        last = self.name.rpartition(".")[2]
+        return last in (ACCUMULATE, EPOCH_LENGTH) or is_of(SUPERVISED, self.name)
 
     @property
     def is_of_process(self) -> bool:

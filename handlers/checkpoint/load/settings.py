@@ -30,8 +30,8 @@ PROGRESS = frozenset(
 BASES = ("base_lrs", "bases", "base_values")
 """Keys of a scheduler's state_dict that repeat its optimizer's settings."""
 
-ACCUMULATE, LOSS, EPOCH_LENGTH = "accumulate", "loss_fn", "epoch_length"
-"""The settings of updates, of `supervised` and of `run` that are compared, and may differ."""
+ACCUMULATE, EPOCH_LENGTH, SUPERVISED = "accumulate", "epoch_length", "supervised"
+"""Settings of updates and of `run`, and all those of `supervised`, are compared and may differ."""
 
 PROCESS = "process"
 """What the names of settings begin with that are no script's: they decide how sums round."""
@@ -72,7 +72,7 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
-    """How the script makes a step: the batches of each `Update`, the name of the loss function."""
+    """How the script makes a step: the batches of each `Update`, and what `supervised` was told."""
     found: dict[str, Any] = {}
     for name, each in handlers.items():
         if isinstance(each, Update):
@@ -80,7 +80,15 @@ def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(each.optimizer, Optimizers):  # norms are summed in their order
                 found[f"{name}.optimizers"] = [*each.optimizer.named]
         elif isinstance(each, Supervised):
-            found[f"supervised.{LOSS}"] = label(each.loss_fn)
+            weight = label(each.weight) if callable(each.weight) else each.weight
+            precision = None if each.autocast is None else str(each.autocast.fast_dtype)
+            found |= {
+                f"{SUPERVISED}.loss_fn": label(each.loss_fn),
+                f"{SUPERVISED}.weight": weight,
+                f"{SUPERVISED}.precision": precision,
+                f"{SUPERVISED}.split": each.split,
+                f"{SUPERVISED}.compile": each.compiled is not None,
+            }
     return found
 
 

@@ -50,9 +50,10 @@ class Script:
         torch.manual_seed(0)
         self.model = nn.Linear(3, 1)
         kind, loss = options.pop("optimizer", SGD), options.pop("loss", nn.functional.mse_loss)
+        step = {name: options.pop(name) for name in ("precision", "split") if name in options}
         reset, accumulate = options.pop("reset", ()), options.pop("accumulate", 1)
         self.optimizer = kind(self.model.parameters(), **{"lr": 0.1, **options})
-        self.engine = supervised(self.model, self.optimizer, loss, accumulate=accumulate)
+        self.engine = supervised(self.model, self.optimizer, loss, accumulate=accumulate, **step)
         self.rates = []
         if schedule is not None:
             self.scheduler = schedule(self.optimizer)
@@ -505,6 +506,17 @@ def test_another_loss_function_and_another_accumulation_are_told_of_and_no_error
         resumed(tmp_path, loss=nn.L1Loss(), accumulate=2, override=["supervised.loss_fn"]).run(9)
     assert "another way" not in caplog.text
     assert "supervised.loss_fn: 'l1_loss' in the checkpoint -> 'L1Loss'" in caplog.text
+
+
+def test_another_precision_and_batches_in_parts_are_told_of(tmp_path, caplog):
+    Script(tmp_path).run(5)
+    with caplog.at_level(logging.WARNING, "camshaft"):
+        resumed(tmp_path, precision="bf16", split=1).run(7)
+    (record,) = caplog.records
+    assert [line.strip() for line in record.getMessage().split("\n")[1:]] == [
+        "supervised.precision: None in the checkpoint -> 'torch.bfloat16' in the script",
+        "supervised.split: None in the checkpoint -> 1 in the script",
+    ]
 
 
 def test_another_number_of_threads_is_told_of_since_sums_round_in_another_way(tmp_path, caplog):
