@@ -122,6 +122,7 @@ class Pass(Generic[Batch]):
                 warn_of_other_beginning(source, position, self.state.epoch)
             if has_values and not is_other:
                 warn_of_other_samples(source, position, batch, self.state.epoch)
+        position.is_loaded = False
 
     @contextmanager
     def _rewound(self) -> Generator[None, None, None]:
