@@ -174,13 +174,16 @@ class Loop(Generic[Batch, Output]):
             "uneven": feed.in_step.uneven,
             "the data": str(feed.source.order) or None,
             "samples": feed.undealt(),
+            "shared": feed.shared(),
         }
         try:
             run = self.engine, self.moments.signals, self.process, self.state
-            if check_same_on_ranks(*run, **given):
-                from .data.dataloader import warn_of_undealt
+            repeats, differ = check_same_on_ranks(*run, **given)
+            if repeats or differ:
+                from .data.dataloader import warn_of_other_samples_on_ranks, warn_of_undealt
 
-                warn_of_undealt(feed.source.data)
+                warn = warn_of_undealt if repeats else warn_of_other_samples_on_ranks
+                warn(feed.source.data)
         except ValueError as error:
             explain(error, "before the first batch", self.state)
             raise

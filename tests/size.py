@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 36_910, 54_760, 32_190, 83_010
+CORE, LINES, CODE, TESTS = 37_035, 54_880, 32_260, 83_070
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

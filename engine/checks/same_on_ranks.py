@@ -47,15 +47,17 @@ def check_same_on_ranks(
     state: State[Any, Any],
     *,
     samples: int = 0,
+    shared: int = 0,
     **given: Any,
-) -> bool:
+) -> tuple[bool, bool]:
     """Compare the settings of the ranks before a run; a difference is an error on all ranks.
 
-    True if ranks that should read different data have the same `samples`: a checksum of samples
-    that nothing deals out, 0 for none. Two messages of 40 bytes: the settings themselves are sent
-    only if their checksums differ. Limits, handlers and versions are compared over all ranks;
-    objects and the process function over the ranks that read different data, since ranks of one
-    model copy may hold stages of it.
+    First, True if ranks that should read different data have the same `samples`: a checksum of
+    samples that nothing deals out, 0 for none. Second, True if ranks have not the same `shared`: a
+    checksum of samples that are dealt out to them, 0 for none. Two messages of 48 bytes: the
+    settings themselves are sent only if their checksums differ. Limits, handlers and versions are
+    compared over all ranks; objects and the process function over the ranks that read different
+    data, since ranks of one model copy may hold stages of it.
     """
     refuse_wrappers(engine.objects.values())  # first, since their shapes may differ between ranks
     group = ranks.data_group()
@@ -64,8 +66,9 @@ def check_same_on_ranks(
     functions = _functions(signals)
     texts = {event: str(names) for event, names in functions.items()}
     samples = samples if ranks.data_world_size() > 1 else 0
-    numbers = [*map(_checksum, (common, own, texts)), min(ranks.members(group)), samples]
-    is_common, is_own, has_functions, _, have_same_samples = ranks.decided(numbers, _compare)
+    sums = map(_checksum, (common, own, texts))
+    numbers = [*sums, min(ranks.members(group)), samples, shared]
+    is_common, is_own, has_functions, _, repeats, differ = ranks.decided(numbers, _compare)
     if not is_common:
         raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
     if not is_own:
@@ -73,16 +76,20 @@ def check_same_on_ranks(
         raise ValueError(_message(ranks.gathered(_differences(own, first))))
     if not has_functions:
         _mark_lonely(signals, ranks.gathered(functions))
-    return bool(have_same_samples)
+    return bool(repeats), bool(differ)
 
 
 def _compare(rows: Tensor) -> Tensor:
-    """By column, whether the ranks agree; of samples, whether two ranks of a group have one."""
-    common, own, functions, group, samples = rows.unbind(1)
+    """By column, whether the ranks agree; of samples, whether two ranks of a group have one.
+
+    Of shared ones, whether two ranks that know theirs have others.
+    """
+    common, own, functions, group, samples, shared = rows.unbind(1)
     first = group.clamp(0, len(rows) - 1)  # inside `ranks.alone()`, there is only one row
     dealt = [each for each in zip(group.tolist(), samples.tolist(), strict=True) if each[1]]
     alike = common == common[0], own == own[first], functions == functions[0]
-    return rows.new_tensor([*(each.all() for each in alike), True, len({*dealt}) < len(dealt)])
+    repeats, differ = len({*dealt}) < len(dealt), len({*shared.tolist()} - {0}) > 1
+    return rows.new_tensor([*(each.all() for each in alike), True, repeats, differ])
 
 
 def _functions(signals: Signals) -> dict[str, list[str]]:

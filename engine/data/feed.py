@@ -107,6 +107,14 @@ class Feed(Generic[Batch]):
         is_like = is_plain(data) or self.source.has_state  # as torchdata's loader is
         return undealt_samples(data) if is_like else 0
 
+    def shared(self) -> int:
+        """A checksum of some samples of a data set that the ranks share; 0 if there are none."""
+        if not (self.state.training and self.source.skips and str(self.source.order)):
+            return 0
+        from .dataloader import shared_samples
+
+        return shared_samples(self.source.data)
+
     def restore(self, *, is_over: bool = False) -> None:
         """Continue where the run was stored, on any number of ranks; restore the generators.
 

@@ -1,0 +1,42 @@
+"""Ranks that number the labels of one data set otherwise, as by the order of a set, or alike."""
+
+import sys
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from camshaft import Update, ranks, supervised
+
+
+class Labels(Dataset):
+    read = 0
+
+    def __init__(self, shift):
+        self.shift = shift
+
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        self.read += 1
+        return torch.rand(3) + index, (index + self.shift) % 4
+
+
+def train(data, workers):
+    model = DistributedDataParallel(nn.Linear(3, 4))
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.01), model=model)
+    engine = supervised(model, update, nn.functional.cross_entropy)
+    engine.run(
+        DataLoader(data, 4, sampler=DistributedSampler(data), num_workers=workers), max_epochs=1
+    )
+
+
+with ranks.process_group("gloo"):
+    for workers in (0, 2):
+        print("alike", workers, file=sys.stderr)
+        train(data := Labels(0), workers)
+        assert data.read == (0 if workers else 8)  # as many as without the comparison
+        print("otherwise", workers, file=sys.stderr)
+        train(Labels(ranks.rank()), workers)
