@@ -230,7 +230,9 @@ class Changes:
                 if id(outer) in self._known:
                     yield from self._note_model(name, outer)
             yield name, each
-        self._functions += readers_of(data)
+        hooks = [each for each in modules.hooks_of(engine.objects) if is_by_user(each)]
+        yield from functions_of(hooks)
+        self._functions += [*hooks, *readers_of(data)]
         for name, each in _parts_of(data):
             if has_state(each) and (name == DATA or id(each) in self._known):
                 self._whole.add(id(each))

@@ -289,6 +289,80 @@ def test_a_metric_that_is_updated_by_hand_goes_on_within_its_epoch(tmp_path, kin
         assert first + run(tmp_path / str(left)) == whole
 
 
+class Counts:
+    """Counters of functions that a step calls without a name of its own for them."""
+
+    def __init__(self):
+        self.forward = self.static = self.pulled = self.stepped = self.decorated = 0
+
+
+def counting(counts):
+    """An engine whose model, loss, hooks and decorated functions count their calls."""
+
+    class Pull(torch.autograd.Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            Pull.calls += 1
+            return x / (1 + Pull.calls)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            counts.static += 1
+            return gradient / (1 + counts.static)
+
+    class Model(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            counts.forward += 1
+            Model.calls += 1
+            return Pull.apply(super().forward(x)) / (1 + counts.forward / Model.calls)
+
+    class Loss(nn.MSELoss):
+        calls = 0
+
+        def forward(self, prediction, target):
+            type(self).calls += 1
+            return super().forward(prediction, target) / self.calls
+
+    def pulled(gradient):
+        counts.pulled += 1
+        return gradient / counts.pulled
+
+    @torch.no_grad()
+    def decorated():
+        counts.decorated += 1
+        model[0].weight.mul_(1 - 0.1 / counts.decorated)
+
+    def stepped(optimizer, *_):
+        counts.stepped += 1
+        optimizer.param_groups[0]["lr"] = 0.1 / counts.stepped
+
+    torch.manual_seed(0)
+    model = nn.Sequential(Model(2, 1))
+    model[0].weight.register_hook(pulled)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.register_step_pre_hook(stepped)
+    engine = supervised(model, optimizer, Loss())
+    engine.on(Events.STEP_COMPLETED)(lambda state: decorated())
+    return engine, model
+
+
+def test_what_modules_hooks_and_decorated_functions_count_goes_on(tmp_path):
+    def run(directory, **limits):
+        engine, model = counting(counts := Counts())
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=5), resume=True))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 20, max_epochs=1, **limits)
+        return vars(counts), model[0].weight.tolist(), type(model[0]).calls
+
+    whole = run(tmp_path / "whole")
+    assert set(whole[0].values()) == {20}
+    run(tmp_path / "left", max_iterations=12)
+    assert run(tmp_path / "left") == whole
+
+
 class NoLength(tuple):
     def __len__(self):
         raise NotImplementedError
