@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Generator, Iterable, Iterator, 
 from contextlib import contextmanager, suppress
 from functools import partial
 from operator import attrgetter
-from types import FunctionType, MethodType, SimpleNamespace
+from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
 from typing import Any
 
 from .. import modules
@@ -86,6 +86,8 @@ class Changes:
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._unsaved: dict[str, tuple[Any, Any]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
+        self._drawn: dict[str, bool] = {}
+        """By name: places of iterators, and whether there is one as the run begins."""
         self._names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
         self._known = _known(state)
@@ -142,6 +144,7 @@ class Changes:
                 "Events.STARTED make the change again where state.epoch says so; or put an object "
                 "whose state_dict() has it into engine.objects"
             )
+        self._tell_of_drawn()
         self._saves += 1
         # At the first save, the second, the fourth and so on.
         if self._unsaved and not self._saves & (self._saves - 1):
@@ -280,6 +283,11 @@ class Changes:
             is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._known)
         ):
             self._notes.note_key(name, value, holder, key)
+        is_drawn = _is_kind_of_iterator(type(value)) and value is not self._state.control.data
+        is_ours = holder is not None and is_noted(owner) and id(owner) not in self._known
+        if (value is None or is_drawn) and is_ours and not name.startswith(OF_DATA):
+            self._notes.note_key(name, value, holder, key)
+            self._drawn[name] = is_drawn
         if is_value or isinstance(value, (type, FunctionType)):
             return
         if self._is_unsaved(value):
@@ -363,6 +371,20 @@ class Changes:
                 names.add(name)
         return found.keys() & names
 
+    def _tell_of_drawn(self) -> None:
+        """Warn, once for each, of iterators of the script's own from which its functions draw."""
+        now = {name: place.read() for name, place in self._notes.places(self._drawn).items()}
+        drawn = {n: v for n, v in now.items() if _is_under_way(v, is_noted=self._drawn[n])}
+        for name in drawn:
+            del self._drawn[name]
+        if said := ", ".join(f"{name} ({type(each).__name__})" for name, each in drawn.items()):
+            warn(
+                f"the run draws from {said}, and no checkpoint holds how far that has come: it "
+                "begins anew after a resume, so that a resumed run is another run. Let the data of "
+                "the run give these items, too: docs/guides/data.md#several-loaders; or let an "
+                "object with state_dict() and load_state_dict() draw them, in engine.objects"
+            )
+
     def _tell_of_unsaved(self) -> None:
         """Warn, once for each object, of changed objects with a state that are not saved."""
         known, changed = _known(self._state), dict[str, Any]()
@@ -395,6 +417,24 @@ def _is_kept(value: Any) -> bool:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     return not isinstance(value, dict | type) and is_noted(value) and not is_iterator
+
+
+@once_a_type
+def _is_kind_of_iterator(kind: type) -> bool:
+    """True for iterators of Python, also generators, and of torch's loaders; not for files."""
+    is_pythons = kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+    return is_pythons or hasattr(kind, "_next_data")
+
+
+def _is_under_way(value: Any, *, is_noted: bool) -> bool:
+    """True for an iterator that has begun and not ended; where nothing tells, if it is noted."""
+    if isinstance(value, GeneratorType):
+        return value.gi_suspended
+    if (given := getattr(value, "_num_yielded", None)) is None:
+        return is_noted and _is_kind_of_iterator(type(value))
+    with suppress(TypeError):  # of a stream
+        return bool(0 < given < len(value))
+    return bool(given)
 
 
 def is_noted(owner: Any) -> bool:

@@ -4,7 +4,8 @@ import sys
 import warnings
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import count
+from io import StringIO
+from itertools import count, cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -183,14 +184,14 @@ def test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save(tmp_path)
 
 
 def test_what_the_start_of_each_process_sets_to_another_value_stays(tmp_path):
-    model, processes = nn.Linear(2, 1), count(1)
+    model = nn.Linear(2, 1)
 
-    def run(epochs):
+    def run(process):
         holder = SimpleNamespace(process=0)
         engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
         engine.add(Checkpoint(tmp_path, resume=True))
-        engine.on(Events.STARTED)(lambda state: setattr(holder, "process", next(processes)))
-        engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=epochs)
+        engine.on(Events.STARTED)(lambda state: setattr(holder, "process", process))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=process)
         return holder.process
 
     assert [run(1), run(2), run(3)] == [1, 2, 3]
@@ -464,6 +465,90 @@ def test_a_handle_an_iterator_or_a_library_s_object_that_comes_is_not_told_of(tm
     files[0].close()
 
 
+class Endless:
+    def __init__(self, data):
+        self.data, self.drawn = data, None
+
+    def draw(self):
+        self.drawn = self.drawn or iter(self.data)
+        return next(self.drawn)
+
+
+class Place(Endless):
+    """One that a checkpoint can hold."""
+
+    count = 0
+
+    def draw(self):
+        self.count += 1
+        return super().draw()
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        for _ in range(state["count"]):
+            self.draw()
+
+
+def drawing(draw, directory, **objects):
+    """What a run says whose step draws from something else than its data."""
+
+    def step(state, batch):
+        draw()
+
+    engine = Engine(step, Checkpoint(directory, when=Events.ITERATION_COMPLETED), objects=objects)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        engine.run([1] * 3, max_epochs=2)
+    return [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: iter(DataLoader(X, 3)), "drawn (_SingleProcessDataLoaderIter)"),
+        (lambda: cycle([1, 2]), "drawn (cycle)"),
+        (lambda: (each for each in count()), "drawn (generator)"),
+    ],
+)
+def test_an_iterator_from_which_a_step_draws_is_told_once(tmp_path, make, name):
+    drawn = make()
+    (told,) = drawing(lambda: next(drawn), tmp_path)
+    assert f"the run draws from {name}, and no checkpoint holds" in told
+    assert "docs/guides/data.md#several-loaders" in told
+
+
+def test_so_is_one_that_is_replaced_and_one_that_an_object_makes_when_it_needs_it(tmp_path):
+    loader = DataLoader(X, 20)
+    drawn, endless = iter(loader), Endless(DataLoader(X, 3))
+
+    def draw():
+        nonlocal drawn
+        if next(drawn, None) is None:
+            drawn = iter(loader)
+
+    (told,) = drawing(draw, tmp_path / "replaced")
+    assert "drawn (_Single" in told
+    (told,) = drawing(endless.draw, tmp_path / "made")
+    assert "self.drawn (_Single" in told
+
+
+def test_an_iterator_is_not_told_of_if_it_is_saved_at_its_end_or_left_alone(tmp_path):
+    saved, rows = Place(DataLoader(X, 3)), DataLoader(X, 20)
+    unused = (each for each in X)
+    files, drawn = (tmp_path / "log").open("w"), None
+
+    def draw():
+        nonlocal drawn
+        drawn = iter(rows)
+        files.write(str([saved.draw(), *drawn]))
+        return unused if saved is None else None
+
+    assert drawing(draw, tmp_path / "run", saved=saved) == []
+    files.close()
+
+
 def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_path):
     model = nn.Linear(2, 1)
 
@@ -620,16 +705,16 @@ def test_the_changes_of_a_checkpoint_are_plain_values(tmp_path):
 
 
 def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
-    calls = count()
+    calls = StringIO()  # nothing that is looked at
     model = nn.Sequential(*(nn.Dropout(0.1) for _ in range(1000)), nn.Linear(2, 1))
     engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
     engine.add(Checkpoint(tmp_path))
 
     @engine.on(Events.EPOCH_COMPLETED)
     def look(state):
-        sys.setprofile(lambda frame, event, argument: next(calls))
+        sys.setprofile(lambda frame, event, argument: calls.write("."))
         state.control.noted.look()
         sys.setprofile(None)
 
     engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
-    assert next(calls) < 100
+    assert len(calls.getvalue()) < 100
