@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
 from typing import Any
@@ -126,6 +127,8 @@ class Changes:
                 hooks = getattr(self._notes.places([name])[name].read, "__self__", {})
                 if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
+            elif key == "_modules":
+                lost[owner] = f"{value} modules instead of {was}"
             elif (why := _why_lost(value, was)) is None:
                 values[name] = copy_of(value)
             elif why:
@@ -233,6 +236,7 @@ class Changes:
                 if id(outer) in self._known:
                     yield from self._note_model(name, outer)
             yield name, each
+            self._functions += _called_by(each)
         hooks = [each for each in modules.hooks_of(engine.objects) if is_by_user(each)]
         yield from functions_of(hooks)
         self._functions += [*hooks, *readers_of(data)]
@@ -245,9 +249,10 @@ class Changes:
             yield name, each
         for one in filter(None, (engine, vars(engine).get("evaluation"))):
             functions = script_functions(one.process, one.signals)
-            self._functions += functions
+            self._functions += [*functions, *_called_by(getattr(one.process, "__self__", None))]
             yield from functions_of(functions)
         for name, each in engine.handlers.items():
+            self._functions += _called_by(each)
             own = getattr(each, "__dict__", {})
             if is_kind_of_update(type(each)):
                 self._notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
@@ -336,6 +341,9 @@ class Changes:
                 self._settings[id(value)] = place = f"{name}.{key}.requires_grad"
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
+        for key, value in own["_modules"].items():
+            notes.note_key(f"{name}.{key}", value, own["_modules"], key)
+        notes.note(f"{name}._modules", len(own["_modules"]), Spot(own["_modules"].__len__))
         is_saved = id(module) in self._known
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
             notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
@@ -393,6 +401,14 @@ class Changes:
                 changed[name], _ = self._unsaved.pop(name)
         if changed:
             warn(_message(changed, self._state.engine.objects))
+
+
+def _called_by(thing: Any) -> list[Any]:
+    """The functions that a thing has been given to call, such as a loss or those of a schedule."""
+    own = [*getattr(thing, "__dict__", {}).values()]
+    own += chain.from_iterable(each for each in own if isinstance(each, list))
+    own += chain.from_iterable(each.values() for each in own if isinstance(each, dict))
+    return [each for each in own if isinstance(each, COMPUTES)]
 
 
 def _why_lost(value: Any, was: Any) -> str | None:

@@ -13,11 +13,12 @@ import pytest
 import torch
 import torchmetrics
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.engine.changes.reached import is_only_filled
-from camshaft.handlers import Checkpoint, Freeze
+from camshaft.handlers import Checkpoint, Freeze, LRSchedule, Metrics
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
 TEMPERATURE = 1.0
@@ -436,6 +437,8 @@ def hook(module, given, out):
     ("change", "what"),
     [
         (lambda model, holder: model.head.register_forward_hook(hook), "model.head (a hook more)"),
+        (lambda m, _: m.body.add_module("3", nn.Tanh()), "model.body (4 modules instead of 3)"),
+        (lambda m, _: setattr(m.body, "1", nn.Tanh()), "model.body.1 (now another Tanh)"),
         (lambda model, holder: setattr(holder, "net", nn.Linear(1, 1)), "net (now another Linear)"),
         (lambda model, holder: setattr(holder, "function", hook), "(now another function)"),
         (lambda model, holder: setattr(holder, "big", torch.ones(2**23)), "(33,554,432 bytes)"),
@@ -575,6 +578,37 @@ def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_pa
 
     assert run(2) == (2, 2, [0.1, 0.05, 0.025])
     assert run(3) == (1, 1, [0.1, 0.05, 0.025, 0.0125])
+
+
+def test_what_one_function_fills_and_a_loss_a_schedule_or_a_metric_reads_goes_on(tmp_path):
+    def run(directory, **limits):
+        torch.manual_seed(0)
+        penalty, scale, rate, gain = {}, [1.0], {}, {}
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def loss(prediction, target):
+            return (prediction - target).square().mean() + penalty.get("mean", 0) * prediction.sum()
+
+        engine = supervised(
+            model, optimizer, loss, prepare_batch=lambda batch: (scale[-1] * batch,) * 2
+        )
+        schedule = LambdaLR(optimizer, lambda step: rate.get("factor", 1.0))
+        measure = {"gain": lambda output: gain.get("factor", 1.0)}
+        engine.add(LRSchedule(schedule), Metrics(measure, select=lambda output: output, weight=1))
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=3), resume=True))
+
+        @engine.on(Events.ITERATION_COMPLETED(at=5))
+        def change(state):
+            penalty["mean"], rate["factor"], gain["factor"] = 0.2, 0.5, 2.0
+            scale.append(2.0)
+
+        state = engine.run([torch.ones(2, 1).expand(2, 2)] * 10, max_epochs=1, **limits)
+        return model.weight.tolist(), limits or float(state.metrics["gain"])
+
+    whole = run(tmp_path / "whole")
+    run(tmp_path / "left", max_iterations=7)
+    assert run(tmp_path / "left") == whole
 
 
 def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_over(tmp_path):
