@@ -9,8 +9,9 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import chain
 from operator import attrgetter
-from types import FunctionType, MethodType, SimpleNamespace
+from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
 from typing import Any
 
 from .. import modules
@@ -86,6 +87,8 @@ class Changes:
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._unsaved: dict[str, tuple[Any, Any]] = {}
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
+        self._drawn: dict[str, bool] = {}
+        """By name: places of iterators, and whether there is one as the run begins."""
         self._names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
         self._known = _known(state)
@@ -124,6 +127,8 @@ class Changes:
                 hooks = getattr(self._notes.places([name])[name].read, "__self__", {})
                 if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
+            elif key == "_modules":
+                lost[owner] = f"{value} modules instead of {was}"
             elif (why := _why_lost(value, was)) is None:
                 values[name] = copy_of(value)
             elif why:
@@ -142,6 +147,7 @@ class Changes:
                 "Events.STARTED make the change again where state.epoch says so; or put an object "
                 "whose state_dict() has it into engine.objects"
             )
+        self._tell_of_drawn()
         self._saves += 1
         # At the first save, the second, the fourth and so on.
         if self._unsaved and not self._saves & (self._saves - 1):
@@ -230,7 +236,10 @@ class Changes:
                 if id(outer) in self._known:
                     yield from self._note_model(name, outer)
             yield name, each
-        self._functions += readers_of(data)
+            self._functions += _called_by(each)
+        hooks = [each for each in modules.hooks_of(engine.objects) if is_by_user(each)]
+        yield from functions_of(hooks)
+        self._functions += [*hooks, *readers_of(data)]
         for name, each in _parts_of(data):
             if has_state(each) and (name == DATA or id(each) in self._known):
                 self._whole.add(id(each))
@@ -240,9 +249,10 @@ class Changes:
             yield name, each
         for one in filter(None, (engine, vars(engine).get("evaluation"))):
             functions = script_functions(one.process, one.signals)
-            self._functions += functions
+            self._functions += [*functions, *_called_by(getattr(one.process, "__self__", None))]
             yield from functions_of(functions)
         for name, each in engine.handlers.items():
+            self._functions += _called_by(each)
             own = getattr(each, "__dict__", {})
             if is_kind_of_update(type(each)):
                 self._notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
@@ -278,6 +288,11 @@ class Changes:
             is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._known)
         ):
             self._notes.note_key(name, value, holder, key)
+        is_drawn = _is_kind_of_iterator(type(value)) and value is not self._state.control.data
+        is_ours = holder is not None and is_noted(owner) and id(owner) not in self._known
+        if (value is None or is_drawn) and is_ours and not name.startswith(OF_DATA):
+            self._notes.note_key(name, value, holder, key)
+            self._drawn[name] = is_drawn
         if is_value or isinstance(value, (type, FunctionType)):
             return
         if self._is_unsaved(value):
@@ -326,6 +341,9 @@ class Changes:
                 self._settings[id(value)] = place = f"{name}.{key}.requires_grad"
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
+        for key, value in own["_modules"].items():
+            notes.note_key(f"{name}.{key}", value, own["_modules"], key)
+        notes.note(f"{name}._modules", len(own["_modules"]), Spot(own["_modules"].__len__))
         is_saved = id(module) in self._known
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
             notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
@@ -361,6 +379,20 @@ class Changes:
                 names.add(name)
         return found.keys() & names
 
+    def _tell_of_drawn(self) -> None:
+        """Warn, once for each, of iterators of the script's own from which its functions draw."""
+        now = {name: place.read() for name, place in self._notes.places(self._drawn).items()}
+        drawn = {n: v for n, v in now.items() if _is_under_way(v, is_noted=self._drawn[n])}
+        for name in drawn:
+            del self._drawn[name]
+        if said := ", ".join(f"{name} ({type(each).__name__})" for name, each in drawn.items()):
+            warn(
+                f"the run draws from {said}, and no checkpoint holds how far that has come: it "
+                "begins anew after a resume, so that a resumed run is another run. Let the data of "
+                "the run give these items, too: docs/guides/data.md#several-loaders; or let an "
+                "object with state_dict() and load_state_dict() draw them, in engine.objects"
+            )
+
     def _tell_of_unsaved(self) -> None:
         """Warn, once for each object, of changed objects with a state that are not saved."""
         known, changed = _known(self._state), dict[str, Any]()
@@ -369,6 +401,14 @@ class Changes:
                 changed[name], _ = self._unsaved.pop(name)
         if changed:
             warn(_message(changed, self._state.engine.objects))
+
+
+def _called_by(thing: Any) -> list[Any]:
+    """The functions that a thing has been given to call, such as a loss or those of a schedule."""
+    own = [*getattr(thing, "__dict__", {}).values()]
+    own += chain.from_iterable(each for each in own if isinstance(each, list))
+    own += chain.from_iterable(each.values() for each in own if isinstance(each, dict))
+    return [each for each in own if isinstance(each, COMPUTES)]
 
 
 def _why_lost(value: Any, was: Any) -> str | None:
@@ -393,6 +433,24 @@ def _is_kept(value: Any) -> bool:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     return not isinstance(value, dict | type) and is_noted(value) and not is_iterator
+
+
+@once_a_type
+def _is_kind_of_iterator(kind: type) -> bool:
+    """True for iterators of Python, also generators, and of torch's loaders; not for files."""
+    is_pythons = kind.__module__ in ("builtins", "itertools") and hasattr(kind, "__next__")
+    return is_pythons or hasattr(kind, "_next_data")
+
+
+def _is_under_way(value: Any, *, is_noted: bool) -> bool:
+    """True for an iterator that has begun and not ended; where nothing tells, if it is noted."""
+    if isinstance(value, GeneratorType):
+        return value.gi_suspended
+    if (given := getattr(value, "_num_yielded", None)) is None:
+        return is_noted and _is_kind_of_iterator(type(value))
+    with suppress(TypeError):  # of a stream
+        return bool(0 < given < len(value))
+    return bool(given)
 
 
 def is_noted(owner: Any) -> bool:

@@ -23,6 +23,8 @@ MOST = 5_000
 """The most objects that are searched in all."""
 FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", PACKAGE} - {"__main__"}
 """Packages whose objects and functions are not searched."""
+WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id)))
+"""Types of what may call one function of a script."""
 PLAIN = (str, int, float, bool, type(None))
 FILLABLE = (list, set, dict)
 KEYS = frozenset({str, int, float, bool, tuple})
@@ -63,9 +65,9 @@ def search(
     """The values that can be reached from these roots, each object once.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
-    go into objects of some types, other leaves, the objects of other libraries, or large
-    containers. Of a root without a name, all attributes are searched. Into `names` go, by identity,
-    all names of lists, sets and dicts.
+    go into the objects of other libraries, or large containers; of objects of some types and of
+    other leaves, only into the script's classes. Of a root without a name, all attributes are
+    searched. Into `names` go, by identity, all names of lists, sets and dicts.
     """
     found, left = list[Reach](), deque(starmap(Reach, roots))
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
@@ -81,7 +83,9 @@ def search(
         elif id(thing) not in seen and not isinstance(thing, ModuleType):
             seen[id(thing)] = thing
             found.append(each)
-            if not (name and (are_leaves(type(thing)) or (is_leaf and is_leaf(thing)))):
+            if name and (are_leaves(type(thing)) or (is_leaf and is_leaf(thing))):
+                left += starmap(Reach, classes_of([thing]))
+            else:
                 left += reached_in(thing, name, id(thing) in whole)
     return found
 
@@ -89,6 +93,13 @@ def search(
 def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
     """Functions, and callable objects of the script, as roots of a walk."""
     return [("self" if is_of_the_script(each) else "", each) for each in functions]
+
+
+def classes_of(things: Iterable[object]) -> list[tuple[str, Any]]:
+    """The script's classes of these things and of the modules in them, for a walk."""
+    kinds = dict.fromkeys(map(type, [*things, *modules.all_modules(things)]))
+    kinds = dict.fromkeys(chain.from_iterable(each.__mro__ for each in kinds))
+    return [(each.__name__, each) for each in kinds if is_by_user(each)]
 
 
 def reached(functions: Iterable[object], wanted: Callable[[type], bool]) -> dict[str, Any]:
@@ -126,11 +137,12 @@ def generators_of_run(
     found = modules.generators_in(objects)
     seen = set(map(id, (*found.values(), *global_generators(), *generators_of(data))))
     called = (*functions, *modules.hooks_of(objects), *readers_of(data))
-    for function in called:  # each by itself: two may use the same name
-        for name, each in reached([function], is_kind_of_generator).items():
-            if id(each) not in seen:
-                seen.add(id(each))
-                found[name if name not in found else f"{name} {len(found)}"] = each
+    roots = [*(functions_of([each]) for each in called), classes_of(objects.values())]
+    for name, each, *_ in chain.from_iterable(search(e, is_kind_of_generator) for e in roots):
+        if name and is_kind_of_generator(type(each)) and id(each) not in seen:
+            seen.add(id(each))
+            # Two functions may use the same name.
+            found[name if name not in found else f"{name} {len(found)}"] = each
     return found
 
 
@@ -159,8 +171,11 @@ def readers_of(data: object) -> list[Callable[..., Any]]:
 
 def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
-    if isinstance(thing, FunctionType):
-        return [] if is_foreign(thing.__code__.co_filename) else _named_by(thing, name)
+    if isinstance(thing, FunctionType) and not is_foreign(thing.__code__.co_filename):
+        return _named_by(thing, name)
+    if isinstance(thing, WRAPPERS):  # of a library, such as `torch.no_grad()`
+        inner = getattr(thing, "fget", getattr(thing, "__wrapped__", None))
+        return [Reach(name, inner)]
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
         return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]
@@ -198,7 +213,7 @@ def _members(kind: type) -> tuple[list[str], list[Any]]:
     slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in FOREIGN]
     methods = chain.from_iterable(vars(each).values() for each in own)
-    return [*slots], [getattr(each, "fget", each) for each in methods]
+    return [*slots], [*methods]
 
 
 def _named_by(function: FunctionType, name: str) -> list[Reach]:

@@ -9,6 +9,8 @@ from ..state import once_a_type, own_generators
 
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 """Where a module of torch has its hooks."""
+OF_STEPS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+"""Where an optimizer of torch has its hooks."""
 
 
 def modules_of(thing: object) -> list[Any]:
@@ -61,11 +63,14 @@ def generators_in(objects: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def hooks_of(objects: Mapping[str, Any]) -> list[Any]:
-    """The functions that a script has registered as hooks of the modules."""
-    found = list[Any]()
-    for module in all_modules(objects.values()):
-        for name in HOOKS:
-            found += vars(module).get(name, {}).values()
+    """The functions that a script has registered as hooks of modules, parameters and optimizers."""
+    found, owners = list[Any](), all_modules(objects.values())
+    for each in (*owners, *(e for e in objects.values() if hasattr(type(e), "add_param_group"))):
+        for name in (*HOOKS, *OF_STEPS):
+            found += vars(each).get(name, {}).values()
+    for each in (p for owner in owners for p in owner.parameters(False)):
+        for hooks in (each._backward_hooks, each._post_accumulate_grad_hooks):
+            found += (hooks or {}).values()
     return found
 
 

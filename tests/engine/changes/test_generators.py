@@ -202,10 +202,41 @@ def with_nested_transforms():
     return engine, model, loader
 
 
+def with_what_a_step_calls_by_itself():
+    rngs = [numpy.random.default_rng(seed) for seed in range(5)]
+
+    class Shift(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, input):
+            return input + float(rngs[0].random())
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return gradient * float(rngs[1].random())
+
+    class Shifted(nn.Linear):
+        def forward(self, input):
+            return Shift.apply(super().forward(input))
+
+    @torch.no_grad()
+    def shake(*_):
+        model[0].bias += float(rngs[2].random())
+
+    def scale(weight):
+        weight.grad *= float(rngs[4].random())
+
+    model = nn.Sequential(Shifted(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.register_step_post_hook(shake)
+    model[0].bias.register_hook(lambda gradient: gradient * float(rngs[3].random()))
+    model[0].weight.register_post_accumulate_grad_hook(scale)
+    return supervised(model, optimizer, mse_loss), model, BATCHES
+
+
 BATCHES = [(torch.ones(2, 4), torch.ones(2, 1))] * 10
 OWNERS = [with_a_model, with_an_optimizer, with_a_step, with_a_loss, with_a_handler, with_data]
 OWNERS += [with_a_list, with_a_hook, with_slots, with_a_module_of_functions, with_where]
-OWNERS += [with_nested_transforms]
+OWNERS += [with_nested_transforms, with_what_a_step_calls_by_itself]
 
 
 def weights(model):

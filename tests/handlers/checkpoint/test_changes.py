@@ -4,7 +4,8 @@ import sys
 import warnings
 from collections import deque
 from dataclasses import dataclass, field
-from itertools import count
+from io import StringIO
+from itertools import count, cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 import torch
 import torchmetrics
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.engine.changes.reached import is_only_filled
-from camshaft.handlers import Checkpoint, Freeze
+from camshaft.handlers import Checkpoint, Freeze, LRSchedule, Metrics
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
 TEMPERATURE = 1.0
@@ -183,14 +185,14 @@ def test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save(tmp_path)
 
 
 def test_what_the_start_of_each_process_sets_to_another_value_stays(tmp_path):
-    model, processes = nn.Linear(2, 1), count(1)
+    model = nn.Linear(2, 1)
 
-    def run(epochs):
+    def run(process):
         holder = SimpleNamespace(process=0)
         engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
         engine.add(Checkpoint(tmp_path, resume=True))
-        engine.on(Events.STARTED)(lambda state: setattr(holder, "process", next(processes)))
-        engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=epochs)
+        engine.on(Events.STARTED)(lambda state: setattr(holder, "process", process))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=process)
         return holder.process
 
     assert [run(1), run(2), run(3)] == [1, 2, 3]
@@ -289,6 +291,80 @@ def test_a_metric_that_is_updated_by_hand_goes_on_within_its_epoch(tmp_path, kin
         assert first + run(tmp_path / str(left)) == whole
 
 
+class Counts:
+    """Counters of functions that a step calls without a name of its own for them."""
+
+    def __init__(self):
+        self.forward = self.static = self.pulled = self.stepped = self.decorated = 0
+
+
+def counting(counts):
+    """An engine whose model, loss, hooks and decorated functions count their calls."""
+
+    class Pull(torch.autograd.Function):
+        calls = 0
+
+        @staticmethod
+        def forward(ctx, x):
+            Pull.calls += 1
+            return x / (1 + Pull.calls)
+
+        @staticmethod
+        def backward(ctx, gradient):
+            counts.static += 1
+            return gradient / (1 + counts.static)
+
+    class Model(nn.Linear):
+        calls = 0
+
+        def forward(self, x):
+            counts.forward += 1
+            Model.calls += 1
+            return Pull.apply(super().forward(x)) / (1 + counts.forward / Model.calls)
+
+    class Loss(nn.MSELoss):
+        calls = 0
+
+        def forward(self, prediction, target):
+            type(self).calls += 1
+            return super().forward(prediction, target) / self.calls
+
+    def pulled(gradient):
+        counts.pulled += 1
+        return gradient / counts.pulled
+
+    @torch.no_grad()
+    def decorated():
+        counts.decorated += 1
+        model[0].weight.mul_(1 - 0.1 / counts.decorated)
+
+    def stepped(optimizer, *_):
+        counts.stepped += 1
+        optimizer.param_groups[0]["lr"] = 0.1 / counts.stepped
+
+    torch.manual_seed(0)
+    model = nn.Sequential(Model(2, 1))
+    model[0].weight.register_hook(pulled)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    optimizer.register_step_pre_hook(stepped)
+    engine = supervised(model, optimizer, Loss())
+    engine.on(Events.STEP_COMPLETED)(lambda state: decorated())
+    return engine, model
+
+
+def test_what_modules_hooks_and_decorated_functions_count_goes_on(tmp_path):
+    def run(directory, **limits):
+        engine, model = counting(counts := Counts())
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=5), resume=True))
+        engine.run([(torch.ones(2, 2), torch.ones(2, 1))] * 20, max_epochs=1, **limits)
+        return vars(counts), model[0].weight.tolist(), type(model[0]).calls
+
+    whole = run(tmp_path / "whole")
+    assert set(whole[0].values()) == {20}
+    run(tmp_path / "left", max_iterations=12)
+    assert run(tmp_path / "left") == whole
+
+
 class NoLength(tuple):
     def __len__(self):
         raise NotImplementedError
@@ -361,6 +437,8 @@ def hook(module, given, out):
     ("change", "what"),
     [
         (lambda model, holder: model.head.register_forward_hook(hook), "model.head (a hook more)"),
+        (lambda m, _: m.body.add_module("3", nn.Tanh()), "model.body (4 modules instead of 3)"),
+        (lambda m, _: setattr(m.body, "1", nn.Tanh()), "model.body.1 (now another Tanh)"),
         (lambda model, holder: setattr(holder, "net", nn.Linear(1, 1)), "net (now another Linear)"),
         (lambda model, holder: setattr(holder, "function", hook), "(now another function)"),
         (lambda model, holder: setattr(holder, "big", torch.ones(2**23)), "(33,554,432 bytes)"),
@@ -390,6 +468,90 @@ def test_a_handle_an_iterator_or_a_library_s_object_that_comes_is_not_told_of(tm
     files[0].close()
 
 
+class Endless:
+    def __init__(self, data):
+        self.data, self.drawn = data, None
+
+    def draw(self):
+        self.drawn = self.drawn or iter(self.data)
+        return next(self.drawn)
+
+
+class Place(Endless):
+    """One that a checkpoint can hold."""
+
+    count = 0
+
+    def draw(self):
+        self.count += 1
+        return super().draw()
+
+    def state_dict(self):
+        return {"count": self.count}
+
+    def load_state_dict(self, state):
+        for _ in range(state["count"]):
+            self.draw()
+
+
+def drawing(draw, directory, **objects):
+    """What a run says whose step draws from something else than its data."""
+
+    def step(state, batch):
+        draw()
+
+    engine = Engine(step, Checkpoint(directory, when=Events.ITERATION_COMPLETED), objects=objects)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        engine.run([1] * 3, max_epochs=2)
+    return [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [
+        (lambda: iter(DataLoader(X, 3)), "drawn (_SingleProcessDataLoaderIter)"),
+        (lambda: cycle([1, 2]), "drawn (cycle)"),
+        (lambda: (each for each in count()), "drawn (generator)"),
+    ],
+)
+def test_an_iterator_from_which_a_step_draws_is_told_once(tmp_path, make, name):
+    drawn = make()
+    (told,) = drawing(lambda: next(drawn), tmp_path)
+    assert f"the run draws from {name}, and no checkpoint holds" in told
+    assert "docs/guides/data.md#several-loaders" in told
+
+
+def test_so_is_one_that_is_replaced_and_one_that_an_object_makes_when_it_needs_it(tmp_path):
+    loader = DataLoader(X, 20)
+    drawn, endless = iter(loader), Endless(DataLoader(X, 3))
+
+    def draw():
+        nonlocal drawn
+        if next(drawn, None) is None:
+            drawn = iter(loader)
+
+    (told,) = drawing(draw, tmp_path / "replaced")
+    assert "drawn (_Single" in told
+    (told,) = drawing(endless.draw, tmp_path / "made")
+    assert "self.drawn (_Single" in told
+
+
+def test_an_iterator_is_not_told_of_if_it_is_saved_at_its_end_or_left_alone(tmp_path):
+    saved, rows = Place(DataLoader(X, 3)), DataLoader(X, 20)
+    unused = (each for each in X)
+    files, drawn = (tmp_path / "log").open("w"), None
+
+    def draw():
+        nonlocal drawn
+        drawn = iter(rows)
+        files.write(str([saved.draw(), *drawn]))
+        return unused if saved is None else None
+
+    assert drawing(draw, tmp_path / "run", saved=saved) == []
+    files.close()
+
+
 def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_path):
     model = nn.Linear(2, 1)
 
@@ -416,6 +578,37 @@ def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_pa
 
     assert run(2) == (2, 2, [0.1, 0.05, 0.025])
     assert run(3) == (1, 1, [0.1, 0.05, 0.025, 0.0125])
+
+
+def test_what_one_function_fills_and_a_loss_a_schedule_or_a_metric_reads_goes_on(tmp_path):
+    def run(directory, **limits):
+        torch.manual_seed(0)
+        penalty, scale, rate, gain = {}, [1.0], {}, {}
+        model = nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def loss(prediction, target):
+            return (prediction - target).square().mean() + penalty.get("mean", 0) * prediction.sum()
+
+        engine = supervised(
+            model, optimizer, loss, prepare_batch=lambda batch: (scale[-1] * batch,) * 2
+        )
+        schedule = LambdaLR(optimizer, lambda step: rate.get("factor", 1.0))
+        measure = {"gain": lambda output: gain.get("factor", 1.0)}
+        engine.add(LRSchedule(schedule), Metrics(measure, select=lambda output: output, weight=1))
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=3), resume=True))
+
+        @engine.on(Events.ITERATION_COMPLETED(at=5))
+        def change(state):
+            penalty["mean"], rate["factor"], gain["factor"] = 0.2, 0.5, 2.0
+            scale.append(2.0)
+
+        state = engine.run([torch.ones(2, 1).expand(2, 2)] * 10, max_epochs=1, **limits)
+        return model.weight.tolist(), limits or float(state.metrics["gain"])
+
+    whole = run(tmp_path / "whole")
+    run(tmp_path / "left", max_iterations=7)
+    assert run(tmp_path / "left") == whole
 
 
 def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_over(tmp_path):
@@ -546,16 +739,16 @@ def test_the_changes_of_a_checkpoint_are_plain_values(tmp_path):
 
 
 def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
-    calls = count()
+    calls = StringIO()  # nothing that is looked at
     model = nn.Sequential(*(nn.Dropout(0.1) for _ in range(1000)), nn.Linear(2, 1))
     engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
     engine.add(Checkpoint(tmp_path))
 
     @engine.on(Events.EPOCH_COMPLETED)
     def look(state):
-        sys.setprofile(lambda frame, event, argument: next(calls))
+        sys.setprofile(lambda frame, event, argument: calls.write("."))
         state.control.noted.look()
         sys.setprofile(None)
 
     engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
-    assert next(calls) < 100
+    assert len(calls.getvalue()) < 100
