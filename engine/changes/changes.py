@@ -9,8 +9,9 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from operator import attrgetter
-from types import FunctionType, MethodType, SimpleNamespace
+from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
 from typing import Any
 
 from .. import modules
@@ -58,6 +59,8 @@ DATA = "data"
 """The name of a run's data in expressions."""
 OF_DATA = (f"{DATA}.", f"{DATA}[")
 """How the names of its parts begin: a variable of the script may be called `data_size`."""
+OF_WORKERS = (f"{DATA}.dataset", f"{DATA}.collate_fn")
+"""How the names of what workers copy begin."""
 OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
@@ -88,6 +91,12 @@ class Changes:
         """By expression: objects with a state that no checkpoint holds, and its fingerprint."""
         self._names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
+        data = state.control.data
+        samples = getattr(data, "dataset", None)
+        self._is_read_again = not hasattr(samples, "__getitem__") or hasattr(samples, "__iter__")
+        """True if a resume reads the data again from the beginning of the pass."""
+        self._has_copies = getattr(data, "persistent_workers", False) is True
+        """True if persistent workers have copies of the data set."""
         self._known = _known(state)
         roots = [*self._roots()]
         for found in search(roots, _is_kind_of_leaf, self._is_leaf, self._names):
@@ -116,6 +125,8 @@ class Changes:
         for name, place in self._notes.places(self._carried - found.keys()).items():
             found[name] = place.read(), GONE
         not_ours = self._not_ours(found) if found else ()
+        position = self._state.control.position
+        is_in_pass = self._is_read_again and not (position and position.is_complete)
         for name, (value, was) in found.items():
             if name in not_ours:
                 continue
@@ -124,10 +135,14 @@ class Changes:
                 hooks = getattr(self._notes.places([name])[name].read, "__self__", {})
                 if value > was and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
+            elif is_in_pass and name.startswith(OF_DATA) and _is_under_way(value):
+                continue  # what is read again in this pass begins it again
             elif (why := _why_lost(value, was)) is None:
                 values[name] = copy_of(value)
             elif why:
                 lost[name] = why
+            if self._has_copies and name.startswith(OF_WORKERS):
+                lost[name] = "in this process alone; persistent workers read with what they began"
         self._state.control.changes = {
             "values": values,
             "devices": devices_of(values) if values else {},
@@ -206,19 +221,31 @@ class Changes:
         return {name: each for name, (each, _) in self._unsaved.items()}
 
     @contextmanager
-    def taken_back(self) -> Generator[None, None, None]:
+    def kept(self) -> Generator[list[str], None, None]:
         """Within a `with` block, the run may change its values; afterwards they are as before.
 
-        Raises:
-            RuntimeError: It has changed what cannot be put back, such as a large tensor or a hook.
+        Gives a list: behind the block, it has the names of what cannot be put back, such as a large
+        tensor or a hook.
         """
-        before, lost = self._notes.copies(), list[str]()
-        yield
-        for name, place in self._notes.places([name for name, *_ in self._notes.changed()]).items():
+        changed, lost = {name for name, *_ in self._notes.changed()}, list[str]()
+        before = self._notes.copies(changed)
+        yield lost
+        changed |= {name for name, *_ in self._notes.changed()}
+        for name, place in self._notes.places(changed).items():
             if (was := before.get(name, GONE)) is not TOO_LARGE:
                 assign(place, was)
             if not same_states(place.read(), was):
                 lost.append(name)
+
+    @contextmanager
+    def taken_back(self) -> Generator[None, None, None]:
+        """Within a `with` block, the run may change its values; afterwards they are as before.
+
+        Raises:
+            RuntimeError: It has changed what cannot be put back.
+        """
+        with self.kept() as lost:
+            yield
         if lost:
             raise RuntimeError(f"the run has changed {', '.join(lost)}, which cannot be put back")
 
@@ -235,7 +262,8 @@ class Changes:
             if has_state(each) and (name == DATA or id(each) in self._known):
                 self._whole.add(id(each))
                 continue
-            if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
+            is_choice = not hasattr(each, "dataset") or hasattr(each, "indices")
+            if type(each).__module__.startswith("torch.utils") and is_choice:
                 self._note_own(name, each)  # such as the weights of a sampler
             yield name, each
         for one in filter(None, (engine, vars(engine).get("evaluation"))):
@@ -273,6 +301,10 @@ class Changes:
         if holder is None:
             if is_value and not isinstance(value, PLAIN):
                 self._notes.note(name, value)
+        elif hasattr(type(value), "__next__"):
+            is_replayed = self._is_read_again and name.startswith(OF_DATA)
+            if _is_kind_of_iterator(type(value)) and not is_replayed:
+                self._notes.note_shown(name, holder, key, _read_on)
         # Of the script's own, or of what has a state and holds what is saved.
         elif (is_value or _is_kept(value)) and (
             is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._known)
@@ -380,9 +412,36 @@ def _why_lost(value: Any, was: Any) -> str | None:
         if is_plain_tensor(value) and value.grad_fn is not None:  # of one batch
             return ""
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
+    if _is_kind_of_iterator(type(value)) and (was is GONE or _is_under_way(value)):
+        return "an iterator, which a new process begins anew; let the run's data give what it gives"
     if trains(type(value)) or (was is not GONE and was is not None and _is_kept(value)):
         return f"now another {type(value).__name__}"
     return ""
+
+
+def _read_on(value: Any) -> Any:
+    """An iterator that has given something, or may have; GONE for others."""
+    is_one = _is_kind_of_iterator(type(value)) and _is_under_way(value) is not False
+    return value if is_one else GONE
+
+
+def _is_under_way(value: Any) -> bool | None:
+    """True for an iterator that has given something and has more to give; None if not known."""
+    if isinstance(value, GeneratorType):
+        return value.gi_suspended
+    given: int | None = getattr(value, "_num_yielded", None)
+    with suppress(TypeError):  # a loader's: that of a stream has no length
+        return None if given is None else 0 < given < len(value)
+    return True
+
+
+@once_a_type
+def _is_kind_of_iterator(kind: type) -> bool:
+    """True for generators, iterators of Python's own kinds, and those of torch's loaders."""
+    is_own = kind.__module__ in ("builtins", "itertools") or kind.__name__.endswith(
+        "DataLoaderIter"
+    )
+    return is_own and hasattr(kind, "__next__") and kind is not count  # such as of calls
 
 
 def _is_kept(value: Any) -> bool:

@@ -69,6 +69,13 @@ class SettingsNoted:
             self._seen.add((id(holder), key))
             self.note(name, value, _place_of(holder, key))
 
+    def note_shown(self, name: str, holder: Any, key: Any, shown: Callable[[Any], Any]) -> None:
+        """Note that a function shows nothing, GONE, of what a key has; nothing is put back."""
+        if (id(holder), key) not in self._seen:
+            self._seen.add((id(holder), key))
+            read = _place_of(holder, key).read
+            self.note(name, GONE, Spot(lambda: shown(read())))
+
     def note_table(self, name: str, table: dict[Any, Any]) -> None:
         """Note which names are in a table, so that new ones are found."""
         if name not in self._tables:
@@ -102,9 +109,14 @@ class SettingsNoted:
         ]
         return set[str]().union(*apart)
 
-    def copies(self) -> dict[str, Any]:
-        """By name: copies of the values as they are now; `TOO_LARGE` of those that are."""
-        return {name: _kept(place.read()) for name, place in self._places.items()}
+    def copies(self, names: Iterable[str] = ()) -> dict[str, Any]:
+        """By name: copies of all values as they are now; `TOO_LARGE` of those that are.
+
+        Args:
+            names: Names that have come since, in known tables.
+        """
+        places = self._places | self.places(names)
+        return {name: _kept(place.read()) for name, place in places.items()}
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
