@@ -59,6 +59,8 @@ DATA = "data"
 """The name of a run's data in expressions."""
 OF_DATA = (f"{DATA}.", f"{DATA}[")
 """How the names of its parts begin: a variable of the script may be called `data_size`."""
+OF_WORKERS = (f"{DATA}.dataset", f"{DATA}.collate_fn")
+"""How the names of what workers copy begin."""
 OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
@@ -91,6 +93,8 @@ class Changes:
         """By name: places of iterators, and whether there is one as the run begins."""
         self._names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
+        self._has_copies = getattr(state.control.data, "persistent_workers", False) is True
+        """True if persistent workers have copies of the data set."""
         self._known = _known(state)
         roots = [*self._roots()]
         for found in search(roots, _is_kind_of_leaf, self._is_leaf, self._names):
@@ -133,6 +137,8 @@ class Changes:
                 values[name] = copy_of(value)
             elif why:
                 lost[name] = why
+            if self._has_copies and name.startswith(OF_WORKERS):
+                lost[name] = "in this process alone; persistent workers read with what they began"
         self._state.control.changes = {
             "values": values,
             "devices": devices_of(values) if values else {},
@@ -212,19 +218,31 @@ class Changes:
         return {name: each for name, (each, _) in self._unsaved.items()}
 
     @contextmanager
-    def taken_back(self) -> Generator[None, None, None]:
+    def kept(self) -> Generator[list[str], None, None]:
         """Within a `with` block, the run may change its values; afterwards they are as before.
 
-        Raises:
-            RuntimeError: It has changed what cannot be put back, such as a large tensor or a hook.
+        Gives a list: behind the block, it has the names of what cannot be put back, such as a large
+        tensor or a hook.
         """
-        before, lost = self._notes.copies(), list[str]()
-        yield
-        for name, place in self._notes.places([name for name, *_ in self._notes.changed()]).items():
+        changed, lost = {name for name, *_ in self._notes.changed()}, list[str]()
+        before = self._notes.copies(changed)
+        yield lost
+        changed |= {name for name, *_ in self._notes.changed()}
+        for name, place in self._notes.places(changed).items():
             if (was := before.get(name, GONE)) is not TOO_LARGE:
                 assign(place, was)
             if not same_states(place.read(), was):
                 lost.append(name)
+
+    @contextmanager
+    def taken_back(self) -> Generator[None, None, None]:
+        """Within a `with` block, the run may change its values; afterwards they are as before.
+
+        Raises:
+            RuntimeError: It has changed what cannot be put back.
+        """
+        with self.kept() as lost:
+            yield
         if lost:
             raise RuntimeError(f"the run has changed {', '.join(lost)}, which cannot be put back")
 
@@ -244,7 +262,8 @@ class Changes:
             if has_state(each) and (name == DATA or id(each) in self._known):
                 self._whole.add(id(each))
                 continue
-            if type(each).__module__.startswith("torch.utils") and not hasattr(each, "dataset"):
+            is_choice = not hasattr(each, "dataset") or hasattr(each, "indices")
+            if type(each).__module__.startswith("torch.utils") and is_choice:
                 self._note_own(name, each)  # such as the weights of a sampler
             yield name, each
         for one in filter(None, (engine, vars(engine).get("evaluation"))):

@@ -161,11 +161,13 @@ def doubts_of_workers(data: Any) -> list[str]:
 
 def readers_of(data: object) -> list[Callable[..., Any]]:
     """The functions that read data in this process, in which a script may draw random numbers."""
-    if getattr(data, "num_workers", 0):
-        return []
-    parts = [getattr(data, name, None) for name in ("dataset", "sampler", "batch_sampler")]
-    found = [getattr(each, "__iter__", None) for each in (data, *parts)]
-    found += [getattr(parts[0], "__getitem__", None), getattr(data, "collate_fn", None)]
+    names = ("sampler", "batch_sampler")
+    parts = [getattr(data, name, None) for name in names]
+    found: list[Any] = [getattr(each, "__iter__", None) for each in parts]
+    if not getattr(data, "num_workers", 0):
+        samples = getattr(data, "dataset", None)
+        found += [getattr(each, "__iter__", None) for each in (data, samples)]
+        found += [getattr(samples, "__getitem__", None), getattr(data, "collate_fn", None)]
     return [each for each in found if isinstance(each, FunctionType | MethodType)]
 
 
@@ -329,6 +331,7 @@ def is_of_the_script(thing: Any) -> bool:
 @once_a_type
 def _is_kind_of_the_script(kind: type) -> bool:
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
+    is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
     return is_home or kind is SimpleNamespace or is_kind_of_update(kind)
 
 

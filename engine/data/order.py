@@ -139,7 +139,9 @@ def _with_other_batches(
 def _check_sizes(was: Mapping[str, int], now: Mapping[str, int], epoch: int) -> None:
     """Refuse data whose sizes differ from the sizes at the beginning of the epoch."""
     changed = [
-        f"{name} {size} -> {now.get(name)}" for name, size in was.items() if now.get(name) != size
+        f"{name} {size} -> {now.get(name)}"
+        for name, size in was.items()
+        if now.get(name) != size and (name in now or name != "batches")  # it may be unknown yet
     ]
     if changed:
         raise ValueError(

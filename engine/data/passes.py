@@ -113,7 +113,8 @@ class Pass(Generic[Batch]):
         if is_known and not has_values:
             return
         self.position = position
-        with self._rewound():
+        noted = self.state.control.noted
+        with nullcontext() if noted is None else noted.kept(), self._rewound():
             if source.begin is not None:
                 source.begin()
             batch = source.first_batch(position)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from types import FunctionType
 from typing import Any, Generic
 
@@ -22,7 +22,7 @@ from ..state import (
     restore_generators,
 )
 from .order import Order
-from .trail import END, OF_LIST, Trail, of_list
+from .trail import END, FIRST, OF_LIST, Trail, of_list
 
 
 class Source(Generic[Batch]):
@@ -84,10 +84,13 @@ class Source(Generic[Batch]):
         self.trail = Trail()
         if self.listed is None:
             batches = self.trail.follow(batches)
-        found = sum(1 for _ in islice(batches, min(consumed, 1)))
-        before = capture_generators() if consumed > 1 else None
+        states = [capture_generators() for _ in islice(batches, min(consumed, FIRST))]
+        found = len(states)
         check_length(found + sum(1 for _ in islice(batches, consumed - found)), consumed)
-        self.draws = before is not None and before != capture_generators()
+        # Usually each batch draws, or none. If few do, what they draw is for the batches behind
+        # them, such as the order of a loader that is begun anew.
+        drew = sum(one != other for one, other in pairwise(states))
+        self.draws = 2 * drew >= max(1, found - 1)
         return batches
 
     def first_batch(self, position: Position) -> Any:

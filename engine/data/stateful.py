@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from inspect import isgeneratorfunction
@@ -9,7 +10,15 @@ from itertools import chain, islice
 from types import GeneratorType
 from typing import Any
 
-from ..state import Batch, Position, Rng, capture_generators, gives_batches, parts_inside
+from ..state import (
+    Batch,
+    Position,
+    Rng,
+    capture_generators,
+    gives_batches,
+    has_state,
+    parts_inside,
+)
 from .order import Order
 from .sources import Source, forward_only, iterate
 from .trail import END
@@ -32,14 +41,25 @@ class Stateful(Source[Batch]):
         """True if a pass begins by drawing a seed, as torch's loader does."""
         self.known: str | None = None
         """Whether batches of a generator draw random numbers: `DRAWING`, `QUIET`, or not known."""
+        batches = getattr(data, "batch_sampler", None)
+        sampler = getattr(data, "sampler", None) if batches is None else batches
+        streams = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
+        self.draws_lazily: bool = (
+            isgeneratorfunction(getattr(type(sampler), "__iter__", None))
+            and not has_state(sampler)
+            and not getattr(data, "num_workers", 0)
+            and not isinstance(getattr(data, "dataset", None), streams)
+        )
+        """True if a sampler without a state draws its order when the first batch is asked for."""
         self.held: Any = None
         """The loaded state, while the first batch is read and not handed out."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Load the data's state, and begin.
 
-        A generator begins with its first batch, which is read here: a loader draws a seed then. If
-        its batches draw too, they need the generators of the training instead.
+        A generator begins with its first batch, which is read here: a loader draws a seed then, and
+        many samplers draw their order. If its batches draw too, they need the generators of the
+        training instead.
         """
         restarts = getattr(self.data, RESTARTS, None)
         if consumed:
@@ -50,7 +70,10 @@ class Stateful(Source[Batch]):
         batches = iterate(self.data)
         if restarts:
             setattr(self.data, RESTARTS, restarts)
-        if not isinstance(batches, GeneratorType) or batches.gi_code is forward_only.__code__:
+        is_lazy = (
+            isinstance(batches, GeneratorType) and batches.gi_code is not forward_only.__code__
+        )
+        if not (is_lazy or self.draws_lazily):
             return batches
         self.is_sure: bool = self.known is not None
         first: list[Batch] = []
@@ -117,9 +140,13 @@ class Stateful(Source[Batch]):
             )
         elif self.known == DRAWING and self.is_loader:
             found.append(
-                f"a {name} draws a seed when its first batch is asked for, and its batches draw "
-                "random numbers too: those after a resume are others. Let its __iter__ begin at "
-                "once, instead of by a generator function"
+                f"the sampler of a {name} draws its order when the first batch is asked for, and "
+                "its samples draw random numbers too: those after a resume are others. Use a plain "
+                "DataLoader, which draws the order again"
+                if self.draws_lazily
+                else f"a {name} draws a seed when its first batch is asked for, and its batches "
+                "draw random numbers too: those after a resume are others. Let its __iter__ begin "
+                "at once, instead of by a generator function"
             )
         if buffers := parts_inside(self.data, _has_buffer):
             found.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from array import array
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -14,6 +15,9 @@ from ..state import Position
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
+NAMES = re.compile(r"^['\"b\d]|int(32|64) \[")
+"""In lines about a batch: texts and whole numbers, which name samples. No augmentation of images or
+sounds changes them."""
 END: Any = object()
 """A sentinel for "no batch"."""
 
@@ -34,10 +38,9 @@ class Trail:
     Between the batches that are looked at, the loop reads from the data itself.
     """
 
-    def __init__(self, number: int = 0, total: int = 0) -> None:
-        """Begin at the batch after number `number`."""
-        self.totals: dict[int, int] = {number: total}
-        """The latest two checksums, by the number of the batch."""
+    def __init__(self) -> None:
+        self.totals: dict[int, tuple[int, int]] = {0: (0, 0)}
+        """By the number of the batch, the latest two checksums: of all, and of labels and texts."""
         self.first: int = 0
         """The checksum of the first batch."""
 
@@ -46,20 +49,24 @@ class Trail:
         return chain.from_iterable(self._pieces(batches))
 
     def at(self, consumed: int) -> str:
-        """The checksums of the first batch, and of the first `consumed` ones."""
+        """The checksums of the first batch, and of the first `consumed` ones: see `totals`."""
         known = [number for number in self.totals if number <= consumed]
-        return f"{self.first:08x}:" + (f"{self.totals[known[-1]]:08x}" if known else "")
+        return f"{self.first:08x}:" + (
+            "{:08x}:{:08x}".format(*self.totals[known[-1]]) if known else ":"
+        )
 
     def _pieces(self, batches: Iterator[Any]) -> Iterator[Any]:
-        number, total = [*self.totals.items()][-1]
+        number, (total, named) = [*self.totals.items()][-1]
         while True:
             is_first = number < FIRST
             step = 1 if is_first else EACH - number % EACH
             yield islice(batches, step - 1)
             if (batch := next(batches, END)) is END:
                 return
-            number, total = number + step, crc32("\n".join(text_lines(batch)).encode(), total)
-            self.totals = {**dict([*self.totals.items()][-1:]), number: total}
+            number, lines = number + step, [*text_lines(batch)]
+            total = crc32("\n".join(lines).encode(), total)
+            named = crc32("\n".join(filter(NAMES.search, lines)).encode(), named)
+            self.totals = {**dict([*self.totals.items()][-1:]), number: (total, named)}
             if number == 1:
                 self.first = total
             yield (batch,)
@@ -92,7 +99,8 @@ def of_list(batches: Any) -> str:
 ADVICE = (
     "If it counts its passes, or keeps something from one epoch to the next, give it "
     "set_epoch(epoch), which is called before each pass; or state_dict() and load_state_dict(), "
-    "and name it in engine.objects. Make its own random generators attributes, before the run"
+    "and name it in engine.objects. Make its own random generators attributes, before the run. "
+    "Give a loader that is begun within a pass, as often as it ends, one by generator="
 )
 
 
@@ -105,6 +113,14 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     was, now = ((each or "::").split(":") for each in (position.mark, source.mark(consumed)))
     at = 1 if source.draws else 2  # what is drawn in turn with the training comes as no replay
     if was[0] != now[0] or "" in (was[at], now[at]) or was[at] == now[at]:
+        if source.draws and (was[0], len(was)) == (now[0], len(now)) and was[-1] != now[-1]:
+            logger.warning(
+                "a resumed run may not be the same to the last bit: the %s draws random numbers as "
+                "it is read, in turn with the training, and asked again draws others. If it keeps "
+                "them for later batches, as an order or a shuffle buffer, samples come twice or "
+                "never: give it a random generator of its own, as an attribute",
+                _owner(source, was[0]),
+            )
         return
     if was[0] == OF_LIST and not position.is_loaded:  # steps may have changed it in this process
         return

@@ -102,9 +102,14 @@ class SettingsNoted:
         ]
         return set[str]().union(*apart)
 
-    def copies(self) -> dict[str, Any]:
-        """By name: copies of the values as they are now; `TOO_LARGE` of those that are."""
-        return {name: _kept(place.read()) for name, place in self._places.items()}
+    def copies(self, names: Iterable[str] = ()) -> dict[str, Any]:
+        """By name: copies of all values as they are now; `TOO_LARGE` of those that are.
+
+        Args:
+            names: Names that have come since, in known tables.
+        """
+        places = self._places | self.places(names)
+        return {name: _kept(place.read()) for name, place in places.items()}
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""

@@ -14,7 +14,7 @@ import torch
 import torchmetrics
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
-from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
+from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.engine.changes.reached import is_only_filled
@@ -87,6 +87,7 @@ CHANGES = {
     "in a dict": lambda s: s.data.noise.update(scale=3.0),
     "new name": lambda s: setattr(s.data, "level", 1) or vars(s.data).update(extra=2),
     "pool": lambda s: s.data.pool.extend(range(48, 60)),
+    "indices": lambda s: s.subset.indices.reverse(),
     "weights": lambda s: setattr(s.sampler, "weights", torch.arange(60.0)),
     "weights in place": lambda s: s.sampler.weights.mul_(torch.arange(60.0)),
     "decay": lambda s: s.optimizer.param_groups[0].update(weight_decay=0.3),
@@ -110,6 +111,7 @@ def script(change, directory, when, **limits):
     Globals.gain = 1.0
     torch.manual_seed(0)
     s = SimpleNamespace(model=Net(), loss=nn.HuberLoss(delta=1.0), data=Rows())
+    s.subset = Subset(s.data, [*range(40)])
     s.settings, s.space, s.slotted = Settings(), SimpleNamespace(gain=1.0), Slotted()
     s.slotted.gain, s.array, s.queue = 1.0, np.ones(2), deque([1.0], maxlen=1)
     if change == "unfreeze":
@@ -125,7 +127,8 @@ def script(change, directory, when, **limits):
     engine = supervised(s.model, s.update, loss)
     engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(every=5), resume=True))
     engine.on(when)(lambda state: CHANGES[change](s))
-    loader = DataLoader(s.data, 4, shuffle=s.sampler is None, sampler=s.sampler)
+    data = s.subset if change == "indices" else s.data
+    loader = DataLoader(data, 4, shuffle=s.sampler is None, sampler=s.sampler)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         state = engine.run(loader, max_epochs=4, **limits)
@@ -550,6 +553,59 @@ def test_an_iterator_is_not_told_of_if_it_is_saved_at_its_end_or_left_alone(tmp_
 
     assert drawing(draw, tmp_path / "run", saved=saved) == []
     files.close()
+
+
+class Level(Dataset):
+    level = 1
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index * self.level
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_change_that_persistent_workers_do_not_see_is_told(tmp_path, persistent):
+    data, seen = Level(), list[int]()
+    loader = DataLoader(data, 4, num_workers=1, persistent_workers=persistent)
+    engine = Engine(lambda state, batch: seen.append(int(batch.sum())), Checkpoint(tmp_path))
+    engine.on(Events.EPOCH_COMPLETED(at=1))(lambda state: setattr(data, "level", 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.run(loader, max_epochs=2)
+    assert seen == ([6, 22, 6, 22] if persistent else [6, 22, 12, 44])
+    told = [each for each in caught if "data.dataset.level (in this" in str(each.message)]
+    assert len(told) == persistent
+
+
+class Going:
+    """A sampler that goes on where it was left, and begins anew at its end."""
+
+    def __init__(self):
+        self.at = 0
+
+    def __len__(self):
+        return 12
+
+    def __iter__(self):
+        while self.at < 12:
+            self.at += 1
+            yield self.at - 1
+        self.at = 0
+
+
+def test_the_question_how_a_pass_begins_changes_nothing_in_the_data(tmp_path):
+    def run(directory, epochs):
+        seen = []
+        engine = Engine(lambda state, batch: seen.append(batch.tolist()))
+        engine.add(Checkpoint(directory, resume=True))
+        engine.run(DataLoader(range(12), 4, sampler=Going()), max_epochs=epochs)
+        return seen
+
+    whole = run(tmp_path / "whole", 3)
+    assert run(tmp_path / "left", 1) + run(tmp_path / "left", 3) == whole
 
 
 def test_a_list_to_which_functions_only_append_is_a_record_of_its_process(tmp_path):
