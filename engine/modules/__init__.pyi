@@ -27,6 +27,7 @@ from .places import set_in_place as set_in_place
 from .places import tensor_at as tensor_at
 from .prepared import moves as moves
 from .prepared import optimizers_in as optimizers_in
+from .prepared import parameters_of as parameters_of
 from .prepared import plain_optimizer as plain_optimizer
 from .prepared import refuse_scaling as refuse_scaling
 from .put_together import put_together as put_together

@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ..compiling import CompiledStep
-from ..modules import optimizers_in, plain_optimizer, refuse_scaling
+from ..modules import optimizers_in, parameters_of, plain_optimizer, refuse_scaling
 from .gradients import step_by
 from .window import needs_closure
 
@@ -62,7 +62,7 @@ class Optimizers(Optimizer):
                     f"{type(plain).__name__} evaluates the loss several times a step, which the "
                     "other optimizers of this loss would not know of: give it an Update of its own"
                 )
-            for parameter in (one for group in plain.param_groups for one in group["params"]):
+            for parameter in parameters_of(plain):
                 if (owner := owners.setdefault(id(parameter), name)) != name:
                     raise ValueError(
                         f"the optimizers {owner!r} and {name!r} update the same parameter of shape "

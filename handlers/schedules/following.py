@@ -215,10 +215,9 @@ def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
 
 def _moved_by(scheduler: LRScheduler) -> set[str]:
     """The fields of the parameter groups that a scheduler moves."""
-    moved = {str(getattr(scheduler, "field", "lr"))}
-    return moved | (
-        {"momentum", "betas.0"} if getattr(scheduler, "cycle_momentum", False) else moved
-    )
+    field = str(getattr(scheduler, "field", "lr"))
+    has_cycle = getattr(scheduler, "cycle_momentum", False)
+    return {field, "momentum", "betas.0"} if has_cycle else {field}
 
 
 def length_in_steps(scheduler: LRScheduler) -> int | None:

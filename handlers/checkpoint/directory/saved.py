@@ -152,9 +152,10 @@ def content_of_file(
     from .pt_export import pt_content  # it imports torch
 
     states = read_objects(saved, object)
-    for name, each in tree_in(saved.path)["objects"].items() if change else ():
-        if change and name in states and each.get("parameters"):
-            states[name] = change(name, states[name], each["parameters"])
+    if change is not None:
+        for name, each in tree_in(saved.path)["objects"].items():
+            if name in states and each.get("parameters"):
+                states[name] = change(name, states[name], each["parameters"])
     return pt_content(states, saved.manifest, object)
 
 

@@ -23,7 +23,7 @@ from .shards import ShardedBatch, trained_by
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-PATIENCE = 0.05
+PAUSE = 0.05
 """Seconds until a new replica asks again for the run."""
 
 
@@ -138,6 +138,7 @@ class Replicas:
                 f"{engine.name_of(disks[0])} makes copies that replicas do not need: a replica "
                 "that joins gets the run from another one. Leave it out"
             )
+        # A handler whose files each replica would write says so by this attribute.
         if other := [each for each in handlers if getattr(each, "writes_files", False)]:
             raise ValueError(
                 f"{engine.name_of(other[0])} would write on each replica: beside Replicas, only "
@@ -160,7 +161,7 @@ class Replicas:
                 break
             except Lost as error:
                 logger.debug("waits for the run of the other replicas: %s", error)
-                time.sleep(PATIENCE)
+                time.sleep(PAUSE)
         state.control.writes = files is None
         if files is not None:
             put_run(state, files, state.engine.name_of(self))

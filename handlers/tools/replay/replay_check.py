@@ -18,10 +18,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ....engine import Engine, Events, Moments, Stage, State, ranks
 from ....engine.changes import Changes, reached
-from ....engine.modules import all_modules, fully_sharded, is_compiled, local
+from ....engine.modules import all_modules, fully_sharded, is_compiled, local, parameters_of
 from ....engine.signals import Signals
 from ....engine.state import LatestMetrics
-from ....engine.update import Update, parameters_of
+from ....engine.update import Update
 from ..prove import difference_of, leaves, mark_of, weights_by_name
 from ..search import as_before
 

@@ -10,12 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from camshaft.handlers.checkpoint.directory import (
-    Directory,
-    tensors_by_name,
-    tree_in,
-    verify_files,
-)
+from camshaft.handlers.checkpoint.directory import Directory, tensors_by_name, tree_in, verify_files
 from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 
