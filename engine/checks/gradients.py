@@ -6,11 +6,10 @@ import sys
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from .. import modules
 from ..changes import address_of, reached
 from ..events import Events
 from ..explain import warn
-from ..modules import parameters_of
+from ..modules import optimizers_in, parameters_of
 from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
 
 if TYPE_CHECKING:
@@ -135,7 +134,7 @@ class GradientCheck:
         if get_ident() != self._thread:
             return
         for update in self._seen.keys() & self._step.windows.keys():
-            if any(each is optimizer for each in modules.optimizers_in(update.optimizer)):
+            if any(each is optimizer for each in optimizers_in(update.optimizer)):
                 if self._inside is update:
                     self._tell_of_release(update)
                 raise RuntimeError(

@@ -2,7 +2,6 @@ from .activations import checkpoint_activations as checkpoint_activations
 from .boxes import Box as Box
 from .boxes import box_at as box_at
 from .boxes import box_of as box_of
-from .boxes import shape_of as shape_of
 from .evaluation import begin_training as begin_training
 from .evaluation import evaluate_saved as evaluate_saved
 from .evaluation import evaluating as evaluating

@@ -47,11 +47,7 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
 
 
 def refuse_graphs(value: Any) -> None:
-    """Refuse tensors that a gradient flows through: a checkpoint holds values alone.
-
-    Raises:
-        TypeError: There is one.
-    """
+    """Refuse tensors that a gradient flows through: a checkpoint holds values alone."""
     for place, tensor in _tensors(value):
         if tensor.requires_grad:
             raise TypeError(

@@ -81,11 +81,7 @@ class Optimizers(Optimizer):
         return [group for each in self.named.values() for group in each.param_groups]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refuse a group, which belongs to one of them.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a group, which belongs to one of them."""
         raise TypeError(
             "these are several optimizers: add the group to one of them, such as "
             f"engine.objects[{next(iter(self.named))!r}].add_param_group(...)"

@@ -143,11 +143,7 @@ class Following:
                 self.assumed = horizon if is_shorter else None
 
     def check(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
-        """Refuse steps that the handler did not make, and more steps than there are iterations.
-
-        Raises:
-            RuntimeError: There are some.
-        """
+        """Refuse steps that the handler did not make, and more steps than there are iterations."""
         count = count_of(scheduler)
         if self.count is not None and count > self.count:
             kind = type(scheduler).__name__

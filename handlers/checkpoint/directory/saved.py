@@ -113,7 +113,6 @@ def encoded_objects(
     The files are verified, unless that is done already.
 
     Raises:
-        BrokenCheckpoint: A file is missing or damaged.
         ValueError: The run had no object of that name.
     """
     if not is_verified:

@@ -96,11 +96,7 @@ class Replicas:
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.leave)
 
     def check(self, state: State[Any, Any]) -> None:
-        """Refuse what replicas cannot share.
-
-        Raises:
-            ValueError: What has to be different.
-        """
+        """Refuse what replicas cannot share."""
         engine, (update,) = state.engine, self._updates(state)
         if ranks.world_size() > 1 and not all(map(is_spread, trained_by(update))):
             raise ValueError(

@@ -80,11 +80,7 @@ class ReplayCheck:
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Refuse a run whose second pass would not be exact.
-
-        Raises:
-            ValueError: What does not go together, and what to do.
-        """
+        """Refuse a run whose second pass would not be exact."""
         if why := _hindrance(state.engine):
             raise ValueError(f"ReplayCheck computes a step twice, and {why}, or ReplayCheck out")
 
