@@ -13,8 +13,8 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ..engine.modules import are_spread, locals_of
-from ..engine.update import Gradients, parameters_of, ready_gradients
+from ..engine.modules import are_spread, locals_of, parameters_of
+from ..engine.update import Gradients, ready_gradients
 
 
 @dataclass(frozen=True, eq=False)

@@ -41,7 +41,6 @@ class Profile:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     directory: str | Path
     _: KW_ONLY
     when: EventEnum | Trigger = Events.STARTED

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..changes import is_kind_of_update
 from ..events import EventEnum, Events
-from ..modules import modules_of
+from ..modules import modules_of, parameters_of
 from ..signals import Process, Receiver
 from ..state import State
 
@@ -68,7 +68,7 @@ class Checked:
     @cached_property
     def trained(self) -> set[int]:
         """The identities of the parameters that these optimizers update."""
-        return {id(each) for one in self.optimizers.values() for each in updated(one)}
+        return {id(each) for one in self.optimizers.values() for each in parameters_of(one)}
 
     def follow(self, *checks: Check) -> None:
         """Begin these checks, and let each go on at the moments that it waits for."""
@@ -130,14 +130,6 @@ def optimizers_of(things: Mapping[str, Any], handlers: Mapping[str, Any]) -> dic
         for name, each in found.values()
         if isinstance(getattr(each, "param_groups", None), Sequence)
     }
-
-
-def updated(optimizer: Any) -> list[Any]:
-    """The parameters that an optimizer updates."""
-    found = list[Any]()
-    for group in optimizer.param_groups:  # with no comprehension, which would be a call
-        found += group["params"]
-    return found
 
 
 _lock = Lock()

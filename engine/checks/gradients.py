@@ -6,20 +6,11 @@ import sys
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from .. import modules
 from ..changes import address_of, reached
 from ..events import Events
 from ..explain import warn
-from .checked import (
-    After,
-    Check,
-    Checked,
-    Moment,
-    objects_by_place,
-    unwatch_steps,
-    updated,
-    watch_steps,
-)
+from ..modules import optimizers_in, parameters_of
+from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
 
 if TYPE_CHECKING:
     from ..update import Update
@@ -99,7 +90,7 @@ class GradientCheck:
                 self._watches = True
                 watch_steps(self._stepped)
         if self._points.get(update, [0]):  # at each backward pass, until the first step
-            self._points[update] = [each._version for each in updated(update.optimizer)]
+            self._points[update] = [each._version for each in parameters_of(update.optimizer)]
         for each, look in self._seen.items():
             self._compare(each, look)
         if update not in self._step.windows:
@@ -131,7 +122,7 @@ class GradientCheck:
             if update.optimizer is not self._run.state.optimizer or not before:
                 continue
             self._points[update] = []
-            now = zip(updated(update.optimizer), before, strict=False)
+            now = zip(parameters_of(update.optimizer), before, strict=False)
             own = [(each, each._version != version) for each, version in now if each.requires_grad]
             moved = [is_written for each, is_written in own if each.grad is None]
             is_hooked = any(each._post_accumulate_grad_hooks for each, _ in own)
@@ -143,7 +134,7 @@ class GradientCheck:
         if get_ident() != self._thread:
             return
         for update in self._seen.keys() & self._step.windows.keys():
-            if any(each is optimizer for each in modules.optimizers_in(update.optimizer)):
+            if any(each is optimizer for each in optimizers_in(update.optimizer)):
                 if self._inside is update:
                     self._tell_of_release(update)
                 raise RuntimeError(
@@ -186,9 +177,10 @@ class GradientCheck:
 
     def _refuse_shared(self, update: Update) -> None:
         """Refuse to clear gradients of another update's open window."""
-        own = {*map(id, updated(update.optimizer))}
+        own = {*map(id, parameters_of(update.optimizer))}
         for other in self._step.windows:
-            if any(id(each) in own and each.grad is not None for each in updated(other.optimizer)):
+            theirs = parameters_of(other.optimizer)
+            if any(id(each) in own and each.grad is not None for each in theirs):
                 raise RuntimeError(
                     "two Updates have the same parameters, and one begins a step in the open "
                     "accumulation window of the other, whose gradients it clears. Make one Update "
@@ -197,7 +189,7 @@ class GradientCheck:
 
 
 def _look(update: Update) -> Look:
-    own = updated(update.optimizer)
+    own = parameters_of(update.optimizer)
     return {id(e): (g := e.grad, 0 if g is None else g._version) for e in own}
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from .. import modules
 from ..changes import reached, trains
 from ..events import Events
 from ..explain import warn
-from .checked import Check, Checked, objects_by_place, optimizers_of, updated
+from ..modules import modules_of, parameters_of
+from .checked import Check, Checked, objects_by_place, optimizers_of
 
 Named = tuple[str, Any]
 """A model, after the expression that names it."""
@@ -66,10 +66,10 @@ def _trained(run: Checked) -> list[Named]:
     """The models that are trained, each once."""
     things = objects_by_place(run.objects) | reached([run.process], trains)
     optimizers = optimizers_of(things, run.handlers).values()
-    trained = {id(each) for one in optimizers for each in updated(one)}
+    trained = {id(each) for one in optimizers for each in parameters_of(one)}
     found: dict[int, Named] = {}
     for name, each in things.items():
-        for model in modules.modules_of(each):
+        for model in modules_of(each):
             own = {id(weight) for weight in model.parameters() if weight.requires_grad}
             if own & trained if trained else own:
                 found.setdefault(id(model), (name, model))

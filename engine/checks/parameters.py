@@ -9,8 +9,9 @@ from typing import Any
 from .. import modules
 from ..changes import address_of, addresses_in, sample
 from ..explain import warn
+from ..modules import parameters_of
 from ..names import few
-from .checked import Check, Checked, objects_by_place, optimizers_of, updated
+from .checked import Check, Checked, objects_by_place, optimizers_of
 
 
 def refuse_autocast() -> None:
@@ -30,10 +31,10 @@ def check_known(run: Checked) -> None:
     found = [module for thing in run.objects.values() for module in _own_modules(thing)]
     own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in run.optimizers.items():
-        if not own or not own.isdisjoint(map(id, updated(optimizer))) or _is_bare(optimizer):
+        if not own or not own.isdisjoint(map(id, parameters_of(optimizer))) or _is_bare(optimizer):
             continue
         others = (each for each in run.objects.values() if not modules.is_module(each))
-        if not {address_of(each) for each in updated(optimizer)} <= addresses_in(others):
+        if not {address_of(each) for each in parameters_of(optimizer)} <= addresses_in(others):
             warn(
                 f"{name} updates parameters of no module among the engine's objects, so that "
                 "checkpoints do not hold them and evaluations leave their module in training mode. "
@@ -45,7 +46,7 @@ def check_known(run: Checked) -> None:
 def _is_bare(optimizer: Any) -> bool:
     """True if it updates tensors of no module, such as a temperature: see `Changes`."""
     parameter = sys.modules["torch"].nn.Parameter
-    return not any(isinstance(each, parameter) for each in updated(optimizer))
+    return not any(isinstance(each, parameter) for each in parameters_of(optimizer))
 
 
 def check_stepped(run: Checked) -> None:
@@ -71,7 +72,7 @@ def check_idle(run: Checked) -> Check:
     """
     optimizers = [each for each in run.optimizers.values() if not _is_bare(each)]
     unmoved = list[tuple[str, Any, list[Any]]]()
-    is_sure = any(run.weights.isdisjoint(map(id, updated(each))) for each in optimizers)
+    is_sure = any(run.weights.isdisjoint(map(id, parameters_of(each))) for each in optimizers)
     for name, thing in run.objects.items():
         own = _own_modules(thing)
         left = _left(own, run.trained) if optimizers else {}

@@ -7,8 +7,9 @@ from itertools import chain
 from typing import Any
 
 from .. import modules, ranks
+from ..modules import parameters_of
 from ..names import few
-from .checked import Checked, updated
+from .checked import Checked
 
 UNSUPPORTED = {
     "FullyShardedDataParallel": (
@@ -44,7 +45,7 @@ def check_sharded(run: Checked) -> None:
     refuse_wrappers([*found, *around])
     _check_shards(found)
     optimizers: list[Any] = [getattr(each, "optimizer", each) for each in updates]
-    trained = [p for each in optimizers for p in updated(each) if p.requires_grad]
+    trained = [p for each in optimizers for p in parameters_of(each) if p.requires_grad]
     names = {id(each): name for module in found for name, each in module.named_parameters()}
     is_sharded = modules.are_spread(each for module in found for each in module.parameters())
     if is_sharded and trained and names.keys().isdisjoint(map(id, trained)):

@@ -9,13 +9,14 @@ from typing import Any
 from .. import modules
 from ..events import EventEnum, Events
 from ..explain import explain, warn
+from ..modules import parameters_of
 from ..signals import label
 from ..state import under_way
-from .checked import ENDS, After, Check, Checked, unwatch_steps, updated, watch_steps
+from .checked import ENDS, After, Check, Checked, unwatch_steps, watch_steps
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-PATIENCE = 100
+LATEST = 100
 """The number of iterations after the first optimizer step until a step must be announced.
 
 It is large, because the main one of several optimizers may step more rarely than the others.
@@ -80,7 +81,7 @@ class _Steps:
         state, is_own = self.state, not self.optimizers or id(optimizer) in self.optimizers
         if is_own and under_way.get() is state and not self.has_come(READY):
             self.first = self.first or state.iteration
-            if state.iteration >= self.first + PATIENCE and not state.step_under_way.windows:
+            if state.iteration >= self.first + LATEST and not state.step_under_way.windows:
                 self.refuse_unannounced()  # where it is made
 
     def refuse_unannounced(self) -> None:
@@ -218,7 +219,7 @@ def _written(optimizer: Any) -> list[int]:
 
     Empty for other objects, and for an optimizer of sharded weights.
     """
-    weights: list[Any] = updated(optimizer) if hasattr(optimizer, "param_groups") else []
+    weights: list[Any] = parameters_of(optimizer) if hasattr(optimizer, "param_groups") else []
     if not weights or {type(each).__module__ for each in weights} - OF_WEIGHTS:
         return []
     return [*(each._version for each in weights if each.requires_grad), len(optimizer.state)]

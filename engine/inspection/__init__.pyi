@@ -1,5 +1,4 @@
 from .describe import Description as Description
-from .handler_rows import HandlerRow as HandlerRow
 from .handler_rows import RunRows as RunRows
 from .trace import Call as Call
 from .trace import Trace as Trace

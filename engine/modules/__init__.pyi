@@ -2,7 +2,6 @@ from .activations import checkpoint_activations as checkpoint_activations
 from .boxes import Box as Box
 from .boxes import box_at as box_at
 from .boxes import box_of as box_of
-from .boxes import shape_of as shape_of
 from .evaluation import begin_training as begin_training
 from .evaluation import evaluate_saved as evaluate_saved
 from .evaluation import evaluating as evaluating
@@ -27,6 +26,7 @@ from .places import set_in_place as set_in_place
 from .places import tensor_at as tensor_at
 from .prepared import moves as moves
 from .prepared import optimizers_in as optimizers_in
+from .prepared import parameters_of as parameters_of
 from .prepared import plain_optimizer as plain_optimizer
 from .prepared import refuse_scaling as refuse_scaling
 from .put_together import put_together as put_together

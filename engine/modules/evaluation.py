@@ -16,7 +16,7 @@ from .. import ranks
 from ..data import is_read
 from ..state import capture_generators, restore_generators, seed_all, seed_of_rank
 from .known import all_modules, generators_in, is_module
-from .prepared import optimizers_in
+from .prepared import optimizers_in, parameters_of
 
 if TYPE_CHECKING:
     from ..engine import Engine
@@ -167,7 +167,7 @@ def evaluating(engine: Engine[Any, Any]) -> Generator[None]:
     with untouched({}, None), ExitStack() as undo:  # some round at random
         for each in found:
             before = _mode(each)
-            undo.callback(_copied(_parameters(each)))
+            undo.callback(_copied(parameters_of(each)))
             each.eval()
             if _mode(each) != before:  # else the script has done it
                 undo.callback(each.train)
@@ -177,7 +177,7 @@ def evaluating(engine: Engine[Any, Any]) -> Generator[None]:
 def switch(engine: Engine[Any, Any], *, training: bool) -> None:
     """Let the optimizers take the other mode, and the model keep its weights."""
     for each in _with_modes(engine):
-        put_back = _copied(_parameters(each))
+        put_back = _copied(parameters_of(each))
         each.train() if training else each.eval()
         put_back()
 
@@ -194,7 +194,7 @@ def begin_training(state: State[Any, Any], *, is_loaded: bool) -> None:
 def evaluate_saved(optimizer: Any, read: Callable[[], Any]) -> None:
     """Make weights to evaluate of saved ones to train, which the model holds."""
     if has_modes(optimizer):
-        shared = {id(each): each for each in _parameters(optimizer)}
+        shared = {id(each): each for each in parameters_of(optimizer)}
         other = object.__new__(type(optimizer))
         vars(other).update(deepcopy(vars(optimizer), shared))
         other.state.clear()
@@ -219,22 +219,18 @@ def _with_modes(engine: Engine[Any, Any]) -> list[Any]:
     held = [each for each in held if hasattr(each, "param_groups")]  # a proxy has all names
     found = [one for each in held if _has_groups(each) for one in optimizers_in(each)]
     # By a parameter: a wrapper has those of the optimizer inside, which comes later.
-    return [*{id(_parameters(each)[0]): each for each in found if has_modes(each)}.values()]
+    return [*{id(parameters_of(each)[0]): each for each in found if has_modes(each)}.values()]
 
 
 def _has_groups(thing: object) -> bool:
     return isinstance(getattr(thing, "param_groups", None), Sequence)
 
 
-def _parameters(optimizer: Any) -> list[Any]:
-    return [each for group in optimizer.param_groups for each in group["params"]]
-
-
 def _mode(optimizer: Any) -> list[Any]:
     """What `eval()` changes unless it was called before: a flag somewhere, or the weights."""
     places = (getattr(optimizer, "__dict__", {}), *optimizer.param_groups)
     flags = [each for one in places for each in one.values() if isinstance(each, bool | int | str)]
-    return [*flags, *(each._version for each in _parameters(optimizer))]
+    return [*flags, *(each._version for each in parameters_of(optimizer))]
 
 
 def _copied(weights: Iterable[Any]) -> Callable[[], None]:

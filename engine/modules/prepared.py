@@ -31,6 +31,14 @@ def optimizers_in(optimizer: Any) -> list[Any]:
     return [*getattr(optimizer, "together", (optimizer,))]
 
 
+def parameters_of(optimizer: Any) -> list[Any]:
+    """All parameters that an optimizer updates."""
+    found = list[Any]()
+    for group in optimizer.param_groups:  # with no comprehension, which would be a call
+        found += group["params"]
+    return found
+
+
 def moves(scheduler: Any, optimizer: Any) -> bool:
     """True if a torch scheduler moves an optimizer, or one of several that make one step."""
     found = optimizers_in(plain_optimizer(optimizer))

@@ -38,12 +38,7 @@ class Selection:
     """What is kept: `contexts()` for torch's `checkpoint`, and `compiled` where it is compiled."""
 
     def __init__(self, keep: Keep) -> None:
-        """Check what was given.
-
-        Raises:
-            TypeError: See `checkpoint_activations`.
-            ValueError: See there.
-        """
+        """Check what was given."""
         self._chosen = _chosen_by(keep)
         self.compiled: partial[tuple[Any, Any]] = partial(
             create_selective_checkpoint_contexts, partial(_answer, self._chosen, keep)
@@ -93,12 +88,7 @@ class _Asked(TorchDispatchMode):
 
 
 def _chosen_by(keep: Any) -> frozenset[Any] | None:
-    """The operations whose results are kept; None if a policy says so of each.
-
-    Raises:
-        TypeError: See `checkpoint_activations`.
-        ValueError: See there.
-    """
+    """The operations whose results are kept; None if a policy says so of each."""
     if isinstance(keep, str):
         if keep != "matmul":
             raise ValueError(

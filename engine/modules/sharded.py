@@ -142,11 +142,7 @@ class ShardedWeights(Module):
     """The weights of a sharded module under their plain names; it has no forward pass."""
 
     def forward(self, *_: Any, **__: Any) -> Any:
-        """Raise an error that says how to evaluate these weights.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Raise an error that says how to evaluate these weights."""
         raise TypeError(
             "these are the weights of a sharded module, such as an average, and not a module that "
             "computes; lend them to the model: engine.evaluate(loader, weights='ema'), or "

@@ -105,8 +105,9 @@ def restore_generators(
             torch.mps.set_rng_state(_array(rng.devices["mps"]))
     for generator, state in zip(own, rng.generators, strict=False):
         set_state(generator, state)
-    for name in (named or {}).keys() & rng.named.keys():
-        set_state((named or {})[name], rng.named[name])
+    for name, generator in (named or {}).items():
+        if name in rng.named:
+            set_state(generator, rng.named[name])
 
 
 def _restore_cuda(cuda: Any, devices: dict[str, Any]) -> None:

@@ -24,6 +24,8 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
     A tensor goes to its saved device if a module among the objects is there; else, for example on
     another machine, to a module's device of the same kind; else it stays on the CPU.
     """
+    if not saved:
+        return value
     modules: list[Any] = [o for o in objects if callable(getattr(o, "parameters", None))]
     own = {str(each.device): each.device for module in modules for each in module.parameters()}
     kinds = {_kind(name): device for name, device in reversed(own.items())}
@@ -31,8 +33,6 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
         place: own.get(device) or kinds.get(_kind(device)) or "cpu"
         for place, device in saved.items()
     }
-    if not chosen:
-        return value
     places = iter([place for place, _ in _tensors(value)])
     moved: dict[Any, Any] = {}  # a tensor that occurs twice stays one tensor
 
@@ -47,11 +47,7 @@ def on_devices(value: Any, saved: Mapping[str, str], objects: Iterable[Any]) -> 
 
 
 def refuse_graphs(value: Any) -> None:
-    """Refuse tensors that a gradient flows through: a checkpoint holds values alone.
-
-    Raises:
-        TypeError: There is one.
-    """
+    """Refuse tensors that a gradient flows through: a checkpoint holds values alone."""
     for place, tensor in _tensors(value):
         if tensor.requires_grad:
             raise TypeError(

@@ -10,9 +10,9 @@ from torch.optim import Optimizer
 
 from ..checks import refuse_wrappers, what_is
 from ..compiling import Compile, options_of
-from ..modules import fully_sharded, is_compiled, parallel_of
+from ..modules import fully_sharded, is_compiled, parallel_of, parameters_of
 from ..names import advice
-from ..update import Update, parameters_of
+from ..update import Update
 
 OF_PRECISIONS = {
     **dict.fromkeys(("bfloat16", "bf16-mixed", "bf16-true", "torch.bfloat16"), "precision='bf16'"),

@@ -24,11 +24,7 @@ The loss is the mean in the output; or a sum, if the output has a weight.
 
 
 def check_split(most: object, update: Update | None) -> None:
-    """Refuse a size of parts that is no number of samples, or that the optimizer cannot go by.
-
-    Raises:
-        ValueError: It is one of these.
-    """
+    """Refuse a size of parts that is no number of samples, or that the optimizer cannot go by."""
     if type(most) is not int or most < 1:
         raise ValueError(
             f"split={most!r}: needs a number of samples, from 1; find_batch_size finds how many fit"

@@ -5,7 +5,6 @@ from .gradients import Gradients as Gradients
 from .gradients import non_finite as non_finite
 from .gradients import norm_of as norm_of
 from .gradients import norm_read_by_all as norm_read_by_all
-from .gradients import parameters_of as parameters_of
 from .gradients import ready_gradients as ready_gradients
 from .micro_batch import MicroBatch as MicroBatch
 from .optimizers import Given as Given

@@ -77,11 +77,6 @@ def _wrapper() -> Any:
 WRAPPER = _wrapper()
 
 
-def parameters_of(optimizer: Optimizer) -> list[Tensor]:
-    """All parameters that an optimizer updates."""
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
 def clear(optimizer: Optimizer) -> None:
     """Set all gradients to None; `optimizer.zero_grad()` takes several times as long."""
     for group in optimizer.param_groups:

@@ -8,7 +8,7 @@ from typing import Any
 from torch.optim import Optimizer
 
 from ..compiling import CompiledStep
-from ..modules import optimizers_in, plain_optimizer, refuse_scaling
+from ..modules import optimizers_in, parameters_of, plain_optimizer, refuse_scaling
 from .gradients import step_by
 from .window import needs_closure
 
@@ -62,7 +62,7 @@ class Optimizers(Optimizer):
                     f"{type(plain).__name__} evaluates the loss several times a step, which the "
                     "other optimizers of this loss would not know of: give it an Update of its own"
                 )
-            for parameter in (one for group in plain.param_groups for one in group["params"]):
+            for parameter in parameters_of(plain):
                 if (owner := owners.setdefault(id(parameter), name)) != name:
                     raise ValueError(
                         f"the optimizers {owner!r} and {name!r} update the same parameter of shape "
@@ -81,11 +81,7 @@ class Optimizers(Optimizer):
         return [group for each in self.named.values() for group in each.param_groups]
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Refuse a group, which belongs to one of them.
-
-        Raises:
-            TypeError: Always.
-        """
+        """Refuse a group, which belongs to one of them."""
         raise TypeError(
             "these are several optimizers: add the group to one of them, such as "
             f"engine.objects[{next(iter(self.named))!r}].add_param_group(...)"

@@ -15,9 +15,8 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..modules import all_modules, fsdp_groups, parallel_of, sharded_in, uncompiled
+from ..modules import all_modules, fsdp_groups, parallel_of, parameters_of, sharded_in, uncompiled
 from ..state import State
-from .gradients import parameters_of
 
 WAYS = ("last", "close")
 

@@ -14,9 +14,9 @@ from .. import ranks
 from ..compiling import Compile, CompiledStep, options_of
 from ..events import EventEnum, Events, Stage
 from ..explain import warn
-from ..modules import are_spread, optimizers_in
+from ..modules import are_spread, optimizers_in, parameters_of
 from ..state import State
-from .gradients import Gradients, backward, clear, has_overflowed, parameters_of, step_by
+from .gradients import Gradients, backward, clear, has_overflowed, step_by
 from .micro_batch import MicroBatch
 from .optimizers import CompiledSteps, Given, Optimizers, one_of
 from .sync import Sync, are_alike, is_wrapped

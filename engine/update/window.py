@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from .. import ranks
-from ..modules import optimizers_in
-from .gradients import backward, norm_of, parameters_of
+from ..modules import optimizers_in, parameters_of
+from .gradients import backward, norm_of
 
 if TYPE_CHECKING:
     from torch.amp import GradScaler

@@ -49,11 +49,7 @@ class SWA(AverageOfWeights):
     batch_norm: Iterable[Any] | None = None
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Put the mean among the engine's objects, and measure its statistics at the end.
-
-        Raises:
-            ValueError: As for every average.
-        """
+        """Put the mean among the engine's objects, and measure its statistics at the end."""
         super().attach(engine)
         if self.batch_norm is not None:
             engine.on(Events.COMPLETED, stage=Stage.MEASURE)(self.measure_norms)

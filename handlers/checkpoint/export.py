@@ -59,7 +59,6 @@ class Export(SavingHandler):
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     is_mirrored = False
 
     directory: str | Path

@@ -187,7 +187,8 @@ def with_frozen_apart(
             like = (each for each in frozen if files[each].keys() == tensors.keys())
             frozen[name] = frozen.get(next(like, ""), set())
         elif any(each.requires_grad for each in own.parameters()):
-            frozen[name] = _frozen(own) & tensors.keys()
+            named = named_parameters_of(own)
+            frozen[name] = {n for n, e in named.items() if not e.requires_grad} & tensors.keys()
         else:  # a whole module that is frozen has a file of its own
             frozen[name] = set()
         size = sum(tensors[each].nbytes for each in frozen[name])
@@ -245,8 +246,3 @@ def _places_in_whole(places: Tensor, box: Box, shape: Sequence[int]) -> Tensor:
         found += (places % (end - begin) + begin) * step
         places, step = places // (end - begin), step * size
     return found
-
-
-def _frozen(module: Module) -> set[str]:
-    own = named_parameters_of(module)
-    return {name for name, parameter in own.items() if not parameter.requires_grad}

@@ -17,7 +17,6 @@ from .media import Text as Text
 from .media import content as content
 from .media import grid as grid
 from .media import on_host as on_host
-from .objects import free_name as free_name
 from .objects import module_of as module_of
 from .objects import refuse_taken as refuse_taken
 from .pixels import as_bytes as as_bytes
@@ -34,7 +33,6 @@ from .schedulers import fields_of as fields_of
 from .schedulers import given as given
 from .schedulers import group_values as group_values
 from .schedulers import read as read
-from .schedulers import steps_of as steps_of
 from .schedulers import write as write
 from .table import Cell as Cell
 from .table import aligned as aligned

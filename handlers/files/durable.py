@@ -67,19 +67,12 @@ def make_directory_inside(directory: Path, *names: str) -> Path:
 
 
 @contextmanager
-def appearing(place: Path, aside: Path | None = None) -> Generator[Path, None, None]:
-    """A temporary path beside `place`, which is durably renamed to `place` at the end.
-
-    A directory that is at `place` already is durably renamed to `aside` before, if that is given.
-    If an error is raised, the temporary path is removed; `aside` is not renamed back.
-    """
+def appearing(place: Path) -> Generator[Path, None, None]:
+    """A temporary path beside `place`, durably renamed to it at the end; removed after an error."""
     temporary = beside(place, "tmp")
     try:
         yield temporary
         synchronise(temporary)
-        if aside is not None:
-            place.rename(aside)
-            synchronise(place.parent)
         temporary.replace(place)
         synchronise(place.parent)
     except BaseException:

@@ -13,12 +13,8 @@ BLOCK = 2**16
 """Bytes of one read from the end."""
 
 
-def whole_lines(file: BinaryIO, *, with_torn: bool = False) -> Iterator[bytes]:
+def whole_lines(file: BinaryIO) -> Iterator[bytes]:
     """The lines from here to the end; the last one is left out while it is still being written.
-
-    Args:
-        file: Where to read.
-        with_torn: True to give the last line also if it has no end.
 
     Raises:
         ValueError: What comes next is beyond a limit; the lines before it were given.
@@ -28,8 +24,7 @@ def whole_lines(file: BinaryIO, *, with_torn: bool = False) -> Iterator[bytes]:
         if not line.endswith(b"\n"):
             if len(line) == LONGEST_LINE:
                 raise ValueError(f"has a line of more than {LONGEST_LINE:,} bytes")
-            if not with_torn:
-                return
+            return
         place += len(line)
         if place > LARGEST_LOG:
             raise ValueError(f"has more than {LARGEST_LOG:,} bytes")

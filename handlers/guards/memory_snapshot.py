@@ -38,7 +38,6 @@ class MemorySnapshot:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | PathLike[str]

@@ -21,12 +21,13 @@ from ...engine.modules import (
     fits,
     optimizers_in,
     pairs_of,
+    parameters_of,
     set_at,
     tensor_at,
     unwrap,
 )
 from ...engine.state import as_float
-from ...engine.update import are_alike, parameters_of, ready_gradients
+from ...engine.update import are_alike, ready_gradients
 
 logger: logging.Logger = logging.getLogger("camshaft")
 

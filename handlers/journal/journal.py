@@ -51,7 +51,6 @@ class Journal:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     directory: str | os.PathLike[str]
     _: KW_ONLY
     config: Any = None

@@ -31,7 +31,6 @@ class RankLogs:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     only_on_rank: ClassVar[None] = None
     """Each rank has its own, or none."""
     directory: str | os.PathLike[str]

@@ -118,11 +118,7 @@ class Average:
                 state.metrics.replace(self.metric, mean)
 
     def check(self, state: State[Any, Any]) -> None:
-        """Refuse a metric that neither the training nor a validation writes.
-
-        Raises:
-            KeyError: There is none of this name; the message lists those there are.
-        """
+        """Refuse a metric that neither the training nor a validation writes."""
         metrics = state.metrics
         if self.metric in metrics or any(n.endswith(f"/{self.metric}") for n in metrics):
             return

@@ -113,11 +113,7 @@ class RunningMetrics:
 
 
 def refuse_keepers(metric: Any) -> None:
-    """Refuse metrics of torchmetrics that keep values over several epochs or evaluations.
-
-    Raises:
-        TypeError: One of them is inside.
-    """
+    """Refuse metrics of torchmetrics that keep values over several epochs or evaluations."""
     for each in metric.modules() if isinstance(metric, Module) else ():
         if (kind := type(each).__name__) in KEEPERS:
             raise TypeError(

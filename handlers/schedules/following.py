@@ -143,11 +143,7 @@ class Following:
                 self.assumed = horizon if is_shorter else None
 
     def check(self, state: State[Any, Any], scheduler: LRScheduler, name: str) -> None:
-        """Refuse steps that the handler did not make, and more steps than there are iterations.
-
-        Raises:
-            RuntimeError: There are some.
-        """
+        """Refuse steps that the handler did not make, and more steps than there are iterations."""
         count = count_of(scheduler)
         if self.count is not None and count > self.count:
             kind = type(scheduler).__name__
@@ -215,10 +211,9 @@ def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
 
 def _moved_by(scheduler: LRScheduler) -> set[str]:
     """The fields of the parameter groups that a scheduler moves."""
-    moved = {str(getattr(scheduler, "field", "lr"))}
-    return moved | (
-        {"momentum", "betas.0"} if getattr(scheduler, "cycle_momentum", False) else moved
-    )
+    field = str(getattr(scheduler, "field", "lr"))
+    has_cycle = getattr(scheduler, "cycle_momentum", False)
+    return {field, "momentum", "betas.0"} if has_cycle else {field}
 
 
 def length_in_steps(scheduler: LRScheduler) -> int | None:

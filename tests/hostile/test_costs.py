@@ -235,5 +235,3 @@ def test_a_torn_line_is_left_for_later(tmp_path):
     path.write_bytes(b"1\n2\n3")
     with path.open("rb") as file:
         assert list(whole_lines(file)) == [b"1\n", b"2\n"]
-    with path.open("rb") as file:
-        assert list(whole_lines(file, with_torn=True)) == [b"1\n", b"2\n", b"3"]

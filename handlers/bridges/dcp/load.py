@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine import few, ranks
-from ....engine.modules import box_of, is_spread
+from ....engine.modules import box_of, is_spread, parameters_of
 from ...checkpoint import BrokenCheckpoint, StoredTensor
 from ...checkpoint.load import ScriptTensors, load_weights, parameter_names, weights
 from .directory import DCPDirectory, qualified
@@ -156,7 +156,7 @@ def _kept_by(own: Optimizer, groups: list[dict[str, Any]]) -> dict[int, Any]:
     """
     if not type(own).step.__module__.startswith("torch.optim."):
         return {}
-    params = [each for group in own.param_groups for each in group["params"]]
+    params = parameters_of(own)
     twins = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in params]
     for each in twins:
         each.grad = torch.empty_like(each)

@@ -14,15 +14,14 @@ from ignite.metrics import Metric
 from ....engine import Engine, State
 
 
-def _same(name: str, ours: str = "") -> Any:
+def _same(name: str) -> Any:
     """A property that reads and writes an attribute of the state of Camshaft's run."""
-    own = ours or name
 
     def get(self: RunState) -> Any:
-        return getattr(self.run, own)
+        return getattr(self.run, name)
 
     def put(self: RunState, value: Any) -> None:
-        setattr(self.run, own, value)
+        setattr(self.run, name, value)
 
     return property(get, put)
 

@@ -10,8 +10,9 @@ from torch.nn.utils import clip_grad_norm_, clip_grad_value_
 from torch.optim import Optimizer
 
 from ....engine import EventEnum, Events, ranks
+from ....engine.modules import parameters_of
 from ....engine.state import State, under_way
-from ....engine.update import Gradients, parameters_of
+from ....engine.update import Gradients
 from .hooks import Hooks
 from .optimizers import SchedulerConfig
 

@@ -59,7 +59,6 @@ class RayReport:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     checkpoint: Checkpoint | None = None
     _: KW_ONLY
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)

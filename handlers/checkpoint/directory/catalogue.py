@@ -42,8 +42,8 @@ SHOWN = 20
 """The most broken checkpoints that a message names; a directory may hold thousands."""
 
 
-def saved_at(path: Path, name: str | None = None) -> Saved:
-    """The checkpoint at `path`, whose name is to be `name`; only its manifest is read."""
+def saved_at(path: Path) -> Saved:
+    """The checkpoint at `path`; only its manifest is read."""
     with reading(path, Manifest.FILE):
         if path.is_symlink():
             raise BrokenCheckpoint("it is a link to a directory; name the directory itself", path)
@@ -55,7 +55,7 @@ def saved_at(path: Path, name: str | None = None) -> Saved:
             manifest = Manifest.of_json(text)
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
-        name = path.name if name is None else name
+        name = path.name
         if NAME.fullmatch(name) and int(name[10:].split(".")[0]) != manifest.iteration:
             raise ValueError(f"is of iteration {manifest.iteration}: the directory was renamed")
     return Saved(path, manifest)

@@ -113,7 +113,6 @@ def encoded_objects(
     The files are verified, unless that is done already.
 
     Raises:
-        BrokenCheckpoint: A file is missing or damaged.
         ValueError: The run had no object of that name.
     """
     if not is_verified:
@@ -152,9 +151,10 @@ def content_of_file(
     from .pt_export import pt_content  # it imports torch
 
     states = read_objects(saved, object)
-    for name, each in tree_in(saved.path)["objects"].items() if change else ():
-        if change and name in states and each.get("parameters"):
-            states[name] = change(name, states[name], each["parameters"])
+    if change is not None:
+        for name, each in tree_in(saved.path)["objects"].items():
+            if name in states and each.get("parameters"):
+                states[name] = change(name, states[name], each["parameters"])
     return pt_content(states, saved.manifest, object)
 
 

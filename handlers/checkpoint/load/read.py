@@ -90,7 +90,6 @@ class SavedRun:
         """Read a verified checkpoint; of distributed tensors of the script, only this rank's part.
 
         Raises:
-            BrokenCheckpoint: A file has a wrong format, or no run writes such values.
             ValueError: The checkpoint is an export.
         """
         if not saved.manifest.holds_run:

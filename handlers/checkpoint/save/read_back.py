@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
-from ....engine.modules import all_modules
+from ....engine.modules import all_modules, parameters_of
 from ....engine.state import (
     capture_generators,
     has_state,
@@ -104,7 +104,7 @@ def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]
     trained = set[int]()
     for name, each in objects.items():
         if isinstance(each, Optimizer):
-            own = [id(p) for group in each.param_groups for p in group["params"]]
+            own = [*map(id, parameters_of(each))]
             trained.update(own)
             is_torchs = type(each).state_dict is Optimizer.state_dict
             for key in (
@@ -192,8 +192,7 @@ def _shared(objects: Mapping[str, Any], own: Any) -> dict[int, Any]:
     parts = [own, *_inner(own).values()]
     modules = all_modules([*objects.values(), *parts])
     shared: list[Any] = [*modules, *(each for m in modules for each in m.parameters())]
-    groups = [group for each in parts for group in getattr(each, "param_groups", ())]
-    shared += [each for group in groups for each in group["params"]]
+    shared += [p for each in parts if hasattr(each, "param_groups") for p in parameters_of(each)]
     values = (each for _, each in _leaves(getattr(own, "__dict__", {})))
     shared += [each for each in values if isinstance(each, Tensor) and each.requires_grad]
     return {id(each): each for each in shared}

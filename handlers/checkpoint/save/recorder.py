@@ -18,13 +18,7 @@ from typing import Any, ClassVar, Literal, TypeVar
 
 from ....engine import EventEnum, State, Trigger, ranks
 from ...common import scalars
-from ..format import (
-    Keep,
-    Payload,
-    TensorInfo,
-    UnreadableError,
-    needing_memory,
-)
+from ..format import Keep, Payload, TensorInfo, UnreadableError, needing_memory
 from ..sharding import Layout
 from .depot import Depot, Draft
 from .read_back import ReadBack

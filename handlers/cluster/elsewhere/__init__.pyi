@@ -1,3 +1,2 @@
-from .follow import Followed as Followed
 from .follow import follow as follow
 from .validate_elsewhere import ValidateElsewhere as ValidateElsewhere

@@ -195,11 +195,7 @@ class FollowedDirectory:
 
     @contextmanager
     def opened(self) -> Generator[None]:
-        """Within a `with` block, no other script can follow the run under this name.
-
-        Raises:
-            BlockingIOError: Another one does.
-        """
+        """Within a `with` block, no other script can follow the run under this name."""
         self._lock()
         try:
             yield

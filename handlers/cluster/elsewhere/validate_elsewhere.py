@@ -73,7 +73,6 @@ class ValidateElsewhere:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     name: str = "val"
     _: KW_ONLY
     lag: int

@@ -361,11 +361,7 @@ def bring_to_each_host(
 
 
 def refuse_other_run(directory: Path, hosts: Hosts) -> None:
-    """Refuse a new run where a host has checkpoints of an earlier one.
-
-    Raises:
-        FileExistsError: A host has checkpoints.
-    """
+    """Refuse a new run where a host has checkpoints of an earlier one."""
     if ranks.any_rank(hosts.is_first_here and bool(Checkpoints(directory))):
         raise FileExistsError(
             f"{str(directory)!r}: a host holds checkpoints of an earlier run there; pass "

@@ -19,15 +19,7 @@ from threading import Event, Lock, Thread
 from typing import Any, TextIO
 
 from ...checkpoint import BrokenCheckpoint, Checkpoints, Directory, Manifest
-from .fetching import (
-    StoreError,
-    again,
-    fetch_file,
-    fetch_logs,
-    join,
-    take_over,
-    tell_of_broken,
-)
+from .fetching import StoreError, again, fetch_file, fetch_logs, join, take_over, tell_of_broken
 from .listing import StoreListing, store_name_of
 from .parts import Host
 from .store import Store, shown
@@ -188,7 +180,7 @@ class CopyLoop:
                 store.connect()  # such as with new credentials
                 self._uploader.begin()
             self._uploader.bring_results()
-            if self._uploader.is_new() or self._finish.is_set():
+            if self._uploader.has_missing() or self._finish.is_set():
                 more = self._uploader.step()
         except FileExistsError:
             raise

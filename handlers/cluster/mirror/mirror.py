@@ -64,7 +64,6 @@ class Mirror:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write them."""
     url: str
     _: KW_ONLY
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])

@@ -10,14 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
 
-from ...checkpoint import (
-    Checkpoints,
-    Checksums,
-    Directory,
-    Keep,
-    Manifest,
-    Saved,
-)
+from ...checkpoint import Checkpoints, Checksums, Directory, Keep, Manifest, Saved
 from ...files import budget, regular, remove_path
 from ..results import COMPLETED, FOLDER, RESULT, results_in, results_of
 from .fetching import copies_of_others, join, note_copies
@@ -171,7 +164,7 @@ class Uploader:
                 "give each run an address of its own, and let one machine train it at a time"
             )
 
-    def is_new(self) -> bool:
+    def has_missing(self) -> bool:
         """True if there is a checkpoint to copy."""
         return bool(self._missing())
 

@@ -23,7 +23,7 @@ from .shards import ShardedBatch, trained_by
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
-PATIENCE = 0.05
+PAUSE = 0.05
 """Seconds until a new replica asks again for the run."""
 
 
@@ -96,11 +96,7 @@ class Replicas:
         engine.on(Events.CLOSED, stage=Stage.REPORT)(self.leave)
 
     def check(self, state: State[Any, Any]) -> None:
-        """Refuse what replicas cannot share.
-
-        Raises:
-            ValueError: What has to be different.
-        """
+        """Refuse what replicas cannot share."""
         engine, (update,) = state.engine, self._updates(state)
         if ranks.world_size() > 1 and not all(map(is_spread, trained_by(update))):
             raise ValueError(
@@ -138,6 +134,7 @@ class Replicas:
                 f"{engine.name_of(disks[0])} makes copies that replicas do not need: a replica "
                 "that joins gets the run from another one. Leave it out"
             )
+        # A handler whose files each replica would write says so by this attribute.
         if other := [each for each in handlers if getattr(each, "writes_files", False)]:
             raise ValueError(
                 f"{engine.name_of(other[0])} would write on each replica: beside Replicas, only "
@@ -160,7 +157,7 @@ class Replicas:
                 break
             except Lost as error:
                 logger.debug("waits for the run of the other replicas: %s", error)
-                time.sleep(PATIENCE)
+                time.sleep(PAUSE)
         state.control.writes = files is None
         if files is not None:
             put_run(state, files, state.engine.name_of(self))

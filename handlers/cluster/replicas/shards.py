@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ....engine import State, ranks
-from ....engine.modules import is_spread, local, locals_of
+from ....engine.modules import is_spread, local, locals_of, parameters_of
 from ....engine.state import seed_all, seed_of
 from ....engine.supervised import Output, map_tensors
-from ....engine.update import Update, parameters_of
+from ....engine.update import Update
 from .sums import Node, in_a_row
 
 ShardResult = dict[str, Any]

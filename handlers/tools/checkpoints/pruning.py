@@ -8,12 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from ...checkpoint import BrokenCheckpoint, Keep, Saved
-from ...checkpoint.directory import (
-    Directory,
-    is_checkpoint,
-    module_files,
-    strip_to_weights,
-)
+from ...checkpoint.directory import Directory, is_checkpoint, module_files, strip_to_weights
 from ...common import aligned, readable_size, show, show_json
 from ...files import locked
 from .look import files_on_disk, look

@@ -19,7 +19,7 @@ from .outcome import differences, outcome_of
 from .proof import CODES, Proof, lines_of
 from .trial import Ended, Start, Trial, UntriedError, as_interrupted, on_ranks, start_process
 
-PATIENCE = 10
+SLOWEST = 10
 """How many times as long as a whole run a start after a kill may take."""
 MISSES = 5
 """Starts that may end before their kill, after which no more are tried."""
@@ -197,7 +197,7 @@ class Prover:
         return trial
 
     def _start(self, trial: Trial, kill: dict[str, Any] | None) -> Ended:
-        ended = trial.start(kill, 60 + PATIENCE * self.proof.whole_seconds)
+        ended = trial.start(kill, 60 + SLOWEST * self.proof.whole_seconds)
         if ended.killed is None and ended.code != 0:
             raise UntriedError(
                 f"started again after a kill, the script fails with exit code {ended.code}"

@@ -18,10 +18,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ....engine import Engine, Events, Moments, Stage, State, ranks
 from ....engine.changes import Changes, reached
-from ....engine.modules import all_modules, fully_sharded, is_compiled, local
+from ....engine.modules import all_modules, fully_sharded, is_compiled, local, parameters_of
 from ....engine.signals import Signals
 from ....engine.state import LatestMetrics
-from ....engine.update import Update, parameters_of
+from ....engine.update import Update
 from ..prove import difference_of, leaves, mark_of, weights_by_name
 from ..search import as_before
 
@@ -80,11 +80,7 @@ class ReplayCheck:
         engine.on(Events.CLOSED, stage=Stage.MEASURE)(self.close)
 
     def begin(self, state: State[Any, Any]) -> None:
-        """Refuse a run whose second pass would not be exact.
-
-        Raises:
-            ValueError: What does not go together, and what to do.
-        """
+        """Refuse a run whose second pass would not be exact."""
         if why := _hindrance(state.engine):
             raise ValueError(f"ReplayCheck computes a step twice, and {why}, or ReplayCheck out")
 

@@ -38,11 +38,7 @@ class Settable:
 
 
 def refuse_wrong(values: Mapping[str, Any], known: Mapping[str, Settable]) -> None:
-    """Refuse names that a run does not have, and values that they do not take.
-
-    Raises:
-        ValueError: It says what the run has, or which values a name takes.
-    """
+    """Refuse names that a run does not have, and values that they do not take."""
     for name, value in values.items():
         if name not in known:
             meant = advice(name, known, {}) or f"; it has {few(known, most=20)}"

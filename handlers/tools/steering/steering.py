@@ -43,7 +43,6 @@ class Steering:
     """
 
     writes_files: ClassVar[bool] = True
-    """Of several replicas, each would write its own ledger."""
     directory: str | os.PathLike[str]
     _: KW_ONLY
     interval: float = 2.0

@@ -16,14 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchmetrics.regression import MeanSquaredError
 
 from camshaft import Engine, Events, ranks, supervised
-from camshaft.handlers import (
-    Checkpoint,
-    ClipGradNorm,
-    LRSchedule,
-    Metrics,
-    Validate,
-    checkpoints,
-)
+from camshaft.handlers import Checkpoint, ClipGradNorm, LRSchedule, Metrics, Validate, checkpoints
 
 LIBRARY, DIRECTORY, TASK = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 EPOCHS = 3

@@ -11,17 +11,7 @@ from torchmetrics import SumMetric
 
 sys.path.append(str(Path(__file__).parents[1]))
 import checks
-from models import (
-    Net,
-    adamw,
-    batches,
-    by_hand,
-    by_supervised,
-    check_equal,
-    dealt,
-    sharded,
-    weights,
-)
+from models import Net, adamw, batches, by_hand, by_supervised, check_equal, dealt, sharded, weights
 
 from camshaft import Events, loader, ranks, supervised
 from camshaft.handlers import (

@@ -7,12 +7,7 @@ import pytest
 import torch
 
 from camshaft import seed_everything
-from camshaft.engine.state import (
-    Position,
-    capture_generators,
-    generators,
-    seed_all,
-)
+from camshaft.engine.state import Position, capture_generators, generators, seed_all
 
 
 def draw(generator=None):

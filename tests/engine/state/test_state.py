@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from camshaft import Engine, EventEnum, Events, State, supervised
-from camshaft.engine.state import End, LatestMetrics, RunControl
+from camshaft.engine.state import LatestMetrics, RunControl
 from camshaft.engine.state.handler_memory import dump_memory, load_memory
 
 
@@ -66,23 +66,6 @@ def test_what_has_no_place_in_a_checkpoint_is_kept_apart_and_dropped_at_the_end(
     assert (state.memory.saved, state.memory.unsaved) == ({}, {})
 
 
-def test_what_a_handler_remembered_with_other_fields_is_an_error_that_names_it():
-    state = State(control=RunControl(engine=Engine(idle, counter := Counter())))
-    state.memory.loaded = {"Counter": {"looks": 2}}
-    with pytest.raises(ValueError, match="^what Counter remembered does not fit") as caught:
-        state.recall(counter, Tally)
-    assert "'looks'; fields only in Tally: 'calls'" in str(caught.value)
-    assert "Checkpoint(..., reset=['Counter'])" in str(caught.value)
-    assert (state.memory.saved, state.memory.loaded) == ({}, {"Counter": {"looks": 2}})
-
-
-def test_a_handler_that_remembers_the_state_itself_is_named():
-    state = State(control=RunControl(engine=Engine(idle, counter := Counter())))
-    state.recall(counter, lambda: {"last": state})
-    with pytest.raises(TypeError, match="^what Counter remembers cannot be saved: it holds the S"):
-        state.state_dict()
-
-
 def test_a_state_says_who_is_attached():
     engine = Engine(idle, Counter(), Counter())
     engine.on(Events.STARTED)(idle_at_start)
@@ -136,15 +119,6 @@ def test_loaded_counts_are_there_however_they_are_asked_for():
     assert once.PING in loaded
     assert Events.STEP_SKIPPED not in loaded
     assert loaded.state_dict() == {"OnceOfThisName.PING": 3, "Events.SAVING": 2, "Twice.PONG": 4}
-
-
-def test_a_run_that_a_handler_ended_for_good_stays_ended_when_loaded():
-    engine = Engine(idle)
-    engine.on(Events.ITERATION_COMPLETED(at=2))(lambda state: state.stop("converged"))
-    saved = engine.run("abc", max_epochs=1).state_dict()
-    state = State()
-    state.load_state_dict(saved)
-    assert (state.stop_reason, state.end) == ("converged", End.FINAL)
 
 
 def test_is_last_batch_is_true_where_it_is_known():

@@ -206,19 +206,6 @@ def test_each_of_two_optimizers_has_a_clock_of_its_own():
     assert [calls.count(event) for event in clocks] == [10, 10, 10]
 
 
-def test_a_step_that_the_scaler_skips_fires_nothing_and_does_not_count():
-    weight = torch.nn.Parameter(torch.tensor(1.0))
-    optimizer = torch.optim.SGD([weight], lr=0.5)
-    scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1000)
-    engine, gradients = run(Update(optimizer, scaler=scaler), lambda x: (weight * x,))
-    fired = []
-    engine.on(Events.STEP_COMPLETED)(lambda state: fired.append(state.step))
-    state = engine.run([1.0, float("inf"), 1.0], max_epochs=1)
-    assert gradients == [1.0, 1.0]  # unscaled, and not the infinite one
-    assert fired == [1, 2]
-    assert (state.step, weight.item(), scaler.get_scale()) == (2, 0.0, 2.0)
-
-
 @pytest.mark.parametrize(
     ("arguments", "error", "says"),
     [

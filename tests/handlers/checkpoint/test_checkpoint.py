@@ -450,17 +450,6 @@ def test_a_broken_one_is_passed_over_and_counts_for_nothing_afterwards(tmp_path,
     assert len([path for path in tmp_path.iterdir() if path.is_dir()]) >= 3
 
 
-def test_where_all_are_broken_the_run_does_not_start(tmp_path):
-    scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
-    for each in checkpoints(tmp_path):
-        (each.path / "state.json").unlink()
-    engine, started = scoring([0.1] * 3, Checkpoint(tmp_path, resume=True)), []
-    engine.on(Events.STARTED)(started.append)
-    with pytest.raises(ValueError, match=r"no checkpoint in .* is good"):
-        engine.run("ab", max_epochs=3)
-    assert started == []
-
-
 @pytest.mark.parametrize("resume", [True, "latest", "best"])
 def test_where_there_is_none_yet_the_run_starts(tmp_path, resume):
     handler = Checkpoint(tmp_path / "new", keep=best(1, "score"), resume=resume)

@@ -276,7 +276,6 @@ def test_a_directory_with_a_colon_is_one(directory):
         ({"retries": -1}, ValueError, "retries=-1: needs a number that is not negative"),
         ({"retries": 1.5}, TypeError, r"retries=1\.5: needs a whole number"),
         ({"on_failure": "ignore"}, ValueError, "on_failure='ignore': needs 'raise' or 'warn'"),
-        ({"keep": 3}, TypeError, "keep=3: needs latest"),
     ],
 )
 @pytest.mark.parametrize("make", [Checkpoint, Export])

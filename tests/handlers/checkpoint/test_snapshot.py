@@ -57,14 +57,6 @@ def test_each_module_has_a_file_of_plain_names_and_the_rest_shares_one():
     assert {"ema.value", "optimizer.state.0.momentum_buffer"} < snapshot.tensors["train"].keys()
 
 
-def test_a_module_whose_name_cannot_be_a_file_is_saved_all_the_same(tmp_path):
-    objects = {"train": nn.Linear(1, 1), "../x": nn.Linear(2, 2)}
-    snapshot = finished(objects)
-    assert list(snapshot.tensors) == ["train"]
-    saved = loaded(tmp_path, snapshot).objects
-    assert all(torch.equal(saved[name]["weight"], objects[name].weight) for name in objects)
-
-
 def test_another_number_of_ranks_is_told_of(tmp_path, caplog):
     state = Engine(idle).run("abc", max_epochs=1)
     snapshot = take_run({}, take_part(state), Layout(), {}, {})

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from camshaft.handlers import EarlyStopping, RestoreBest, best
-from camshaft.handlers.common import (
-    Embedding,
-    Histogram,
-    Image,
-    PRCurve,
-    Text,
-    mode_of,
-    scalars,
-)
+from camshaft.handlers.common import Embedding, Histogram, Image, PRCurve, Text, mode_of, scalars
 
 
 @pytest.mark.parametrize(

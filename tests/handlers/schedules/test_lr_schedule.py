@@ -20,11 +20,11 @@ from camshaft.handlers.schedules import cosine, hold, linear, warmup
 from camshaft.handlers.schedules.scheduled import Scheduled
 
 
-def build(make_scheduler, accumulate=1, scaler=None, groups=1, **arguments):
+def build(make_scheduler, accumulate=1, groups=1, **arguments):
     """An engine and the list of rates that the steps used and the metric said."""
     weights = [torch.nn.Parameter(torch.zeros(())) for _ in range(groups)]
     optimizer = torch.optim.SGD([{"params": [weight]} for weight in weights], lr=0.1)
-    update = Update(optimizer, accumulate=accumulate, scaler=scaler)
+    update = Update(optimizer, accumulate=accumulate)
 
     def process(state, batch):
         update(state, sum(weights) * batch)
@@ -58,14 +58,6 @@ def test_the_schedule_moves_by_steps_and_not_by_micro_batches():
     engine, used, _ = build(lambda optimizer: StepLR(optimizer, 1, 0.5), accumulate=2)
     engine.run([1.0] * 5, max_epochs=1)
     assert used == [0.1, 0.05, 0.025]
-
-
-def test_a_step_that_was_skipped_moves_no_schedule():
-    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
-    engine, used, _ = build(lambda optimizer: StepLR(optimizer, 1, 0.5), scaler=scaler)
-    state = engine.run([1.0, float("inf"), 1.0], max_epochs=1)
-    assert used == [0.1, 0.05]
-    assert state.step == 2
 
 
 def test_a_schedule_by_epochs_moves_once_an_epoch():

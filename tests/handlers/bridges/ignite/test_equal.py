@@ -3,11 +3,7 @@
 import pytest
 import torch
 from ignite.engine import Events
-from ignite.handlers import (
-    BasicTimeProfiler,
-    EarlyStopping,
-    HandlersTimeProfiler,
-)
+from ignite.handlers import BasicTimeProfiler, EarlyStopping, HandlersTimeProfiler
 from ignite.metrics import Accuracy
 
 from camshaft.handlers import FromIgnite, Validate

@@ -33,18 +33,6 @@ def test_where_there_is_none_at_all_none_is_chosen(tmp_path, exists):
     assert found.best("loss") is None
 
 
-def test_broken_ones_are_passed_over_loudly(save, tmp_path, caplog):
-    paths = [save(iteration) for iteration in (1, 2, 3)]
-    damage(paths[2])
-    (paths[1] / "manifest.json").unlink()
-    found = checkpoints(tmp_path / "run")
-    assert found.latest().path == paths[0]
-    assert sorted(found.broken) == [paths[1].name, paths[2].name]
-    assert f"{paths[2]} is broken and passed over" in caplog.text
-    assert "state.json has 1 bytes and should have 15" in caplog.text
-    assert "manifest.json" in caplog.text
-
-
 def test_the_best_is_chosen_by_its_score_and_after_it_the_next_best(save, tmp_path):
     scores = [math.nan, 0.5, 0.9, 0.7]
     paths = [save(n, metrics={"accuracy": score}) for n, score in enumerate(scores)]

@@ -7,12 +7,7 @@ import os
 import pytest
 import torch
 
-from camshaft.handlers.checkpoint.directory import (
-    Directory,
-    checkpoints,
-    scan,
-    verify_files,
-)
+from camshaft.handlers.checkpoint.directory import Directory, checkpoints, scan, verify_files
 from camshaft.handlers.checkpoint.format import Manifest, UnreadCheckpoint
 from camshaft.handlers.checkpoint.save.snapshot import Snapshot
 

@@ -202,8 +202,8 @@ def test_damaged_metadata_of_a_package_has_no_version(tmp_path, monkeypatch):
         installed_versions.cache_clear()
 
 
-def test_a_module_with_a_name_too_long_for_a_file_is_saved_with_the_rest(tmp_path):
-    name = "x" * 300
+@pytest.mark.parametrize("name", ["x" * 300, "../x", "train", "rank-7"], ids=lambda name: name[:9])
+def test_a_module_whose_name_cannot_be_that_of_a_file_is_saved_with_the_rest(tmp_path, name):
     model = torch.nn.Linear(2, 1)
     engine = Engine(lambda state, batch: None, Checkpoint(tmp_path), objects={name: model})
     engine.run([1], max_epochs=1)

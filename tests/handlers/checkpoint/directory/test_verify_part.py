@@ -8,12 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from camshaft.handlers.checkpoint import BrokenCheckpoint
-from camshaft.handlers.checkpoint.directory import (
-    Saved,
-    check_pieces,
-    verify_files,
-    verify_portion,
-)
+from camshaft.handlers.checkpoint.directory import Saved, check_pieces, verify_files, verify_portion
 from camshaft.handlers.checkpoint.format import CHUNK, Checksums, Grid, Manifest, table_as_tree
 from camshaft.handlers.files import text_of
 

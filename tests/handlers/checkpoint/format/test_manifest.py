@@ -59,8 +59,3 @@ def test_one_without_the_time_of_its_save_is_read_and_has_the_text_of_earlier_ve
 def test_a_time_that_no_clock_shows_is_refused(time):
     with pytest.raises(ValueError, match="it is no manifest: time is"):
         Manifest.of_json(Manifest(1, time=time).to_json())
-
-
-def test_another_format_is_refused_by_name():
-    with pytest.raises(ValueError, match="it is of format 2, and this reads 3"):
-        Manifest.of_json(Manifest(1, format=2).to_json())

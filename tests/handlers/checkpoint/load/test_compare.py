@@ -20,11 +20,7 @@ from torch.optim.lr_scheduler import (
     SequentialLR,
 )
 
-from camshaft.handlers.checkpoint.load import (
-    changes,
-    mismatches,
-    settings_of,
-)
+from camshaft.handlers.checkpoint.load import changes, mismatches, settings_of
 from camshaft.handlers.checkpoint.weights import weights
 
 SCHEDULES = {

@@ -18,10 +18,7 @@ from torch.optim.lr_scheduler import (
     StepLR,
 )
 
-from camshaft.handlers.checkpoint.load import (
-    replay,
-    schedules_to_replay,
-)
+from camshaft.handlers.checkpoint.load import replay, schedules_to_replay
 
 SCHEDULES = {
     "cosine": lambda o: CosineAnnealingLR(o, 100),

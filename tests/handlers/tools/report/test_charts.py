@@ -15,12 +15,7 @@ from camshaft.handlers.tools.report.charts import FEW, charts_of, splits
 from camshaft.handlers.tools.report.facts.curves import MOST_POINTS, Series
 from camshaft.handlers.tools.report.facts.parts import pace, parts_of
 from camshaft.handlers.tools.report.facts.run_facts import RunFacts
-from camshaft.handlers.tools.report.figures import (
-    COLOURS,
-    chart_figure,
-    outcome,
-    timeline_figure,
-)
+from camshaft.handlers.tools.report.figures import COLOURS, chart_figure, outcome, timeline_figure
 from camshaft.handlers.tools.report.page import asset
 
 
