@@ -361,7 +361,8 @@ class Changes:
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
         for key, value in own["_modules"].items():
-            notes.note_key(f"{name}.{key}", value, own["_modules"], key)
+            if value is None or next(value.parameters(), None) is None:  # others have a state
+                notes.note_key(f"{name}.{key}", value, own["_modules"], key)
         notes.note(f"{name}._modules", len(own["_modules"]), Spot(own["_modules"].__len__))
         is_saved = id(module) in self._known
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:

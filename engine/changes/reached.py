@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
+from operator import attrgetter
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ PLAIN = (str, int, float, bool, type(None))
 FILLABLE = (list, set, dict)
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
+MRO = attrgetter("__mro__")
 EMPTY = types.CellType()
 """Equal to a cell whose variable has no value yet."""
 UPDATES = f"{PACKAGE}.engine.update"
@@ -98,8 +100,9 @@ def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
 def classes_of(things: Iterable[object]) -> list[tuple[str, Any]]:
     """The script's classes of these things and of the modules in them, for a walk."""
     kinds = dict.fromkeys(map(type, [*things, *modules.all_modules(things)]))
-    kinds = dict.fromkeys(chain.from_iterable(each.__mro__ for each in kinds))
-    return [(each.__name__, each) for each in kinds if is_by_user(each)]
+    found = dict.fromkeys(chain.from_iterable(map(MRO, kinds)))
+    home = [each for each in found if each.__module__.partition(".")[0] not in FOREIGN]
+    return [(each.__name__, each) for each in home if is_by_user(each)]
 
 
 def reached(functions: Iterable[object], wanted: Callable[[type], bool]) -> dict[str, Any]:
