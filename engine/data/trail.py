@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from array import array
 from collections.abc import Iterator
 from itertools import chain, islice
@@ -28,6 +29,8 @@ OF_LIST = "list of batches"
 WIDEST = 16
 """The most samples of a batch, or elements of a container, that are looked at."""
 DEEPEST = 5
+WHOLE = 2**20
+"""Up to so many bytes, a tensor of the first batch is looked at as a whole."""
 LONGEST = 200
 """The most characters of a text."""
 
@@ -157,9 +160,10 @@ def warn_of_other_beginning(source: Any, position: Position, epoch: int) -> None
 def of_first_batch(source: Any, batch: Any) -> str:
     """A checksum of a batch's values, after what else decides them, as the batch size does."""
     dealing, rank = source.order.dealing(), f"{ranks.data_rank()} of {ranks.data_world_size()}"
-    has_workers = bool(getattr(source.data, "num_workers", 0))
-    decides = f"{dealing.order} {dealing.batch} {source.sizes()} {rank} {has_workers}"
-    values = "" if batch is END else f"{crc32(chr(10).join(text_lines(batch)).encode()):08x}"
+    decides = f"{dealing.order} {dealing.batch} {source.sizes()} {rank}"
+    values = (
+        "" if batch is END else f"{crc32(chr(10).join(text_lines(batch, 0, WHOLE)).encode()):08x}"
+    )
     return f"{crc32(decides.encode()):08x}:{values}"
 
 
@@ -170,7 +174,8 @@ def warn_of_other_samples(source: Any, position: Position, batch: Any, epoch: in
             "a resumed run may not be the same to the last bit: read again, the first batch of "
             "epoch %d has the same indices and other values, so the samples of the data have "
             "changed. If they are numbered by the order of a set, such as labels or words, that is "
-            "another one in each process: number them by sorted(...), or save the numbers. If you "
+            "another one in each process: number them by sorted(...), or save the numbers. If they "
+            "draw random numbers, workers draw others than the training: keep to either. If you "
             "have changed the data or how it is transformed, the run goes on with that",
             epoch,
         )
@@ -182,10 +187,10 @@ def _owner(source: Any, of: str) -> str:
     return type(owner).__name__
 
 
-def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
+def text_lines(value: Any, depth: int = 0, whole: int = 0) -> Iterator[str]:
     """Lines about a value that are the same in each process; a device is not waited for.
 
-    Of a tensor or an array, one value of each of some samples is read.
+    Of a tensor or an array, one value of each of some samples is read; all, up to `whole` bytes.
 
     >>> list(text_lines({"x": [1.5, "a"]}))
     ['dict 1', "'x'", 'list 2', '1.5', "'a'"]
@@ -195,23 +200,23 @@ def text_lines(value: Any, depth: int = 0) -> Iterator[str]:
         shown: Any = value
         yield repr(shown[:LONGEST] if kind in (str, bytes) else shown)
     elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
-        yield f"{kind.__qualname__} {_some_values(value)}"
+        yield f"{kind.__qualname__} {_some_values(value, whole)}"
     elif depth == DEEPEST:
         yield kind.__qualname__
     elif isinstance(value, dict | list | tuple):
         yield f"{kind.__qualname__} {len(value)}"
         parts = chain.from_iterable(value.items()) if isinstance(value, dict) else value
         for each in islice(parts, WIDEST):
-            yield from text_lines(each, depth + 1)
+            yield from text_lines(each, depth + 1, whole)
     else:  # the fields of a batch's own class; plain ones may be times, or numbers of objects
         yield kind.__qualname__
         for name, each in islice(sorted(getattr(value, "__dict__", {}).items()), WIDEST):
             if hasattr(type(each), "shape") or isinstance(each, dict | list | tuple):
                 yield name
-                yield from text_lines(each, depth + 1)
+                yield from text_lines(each, depth + 1, whole)
 
 
-def _some_values(value: Any) -> Any:
+def _some_values(value: Any, whole: int) -> Any:
     """A value of each of some samples, if reading them copies nothing and waits for no device."""
     seen = ""
     try:
@@ -220,6 +225,8 @@ def _some_values(value: Any) -> Any:
         is_plain = type(value).__module__.partition(".")[0] in ("torch", "numpy")
         if not (is_near and is_plain) or getattr(value.dtype, "hasobject", False):
             return seen
+        if value.nbytes <= whole:
+            return f"{seen} {crc32(_bytes_of(value)):08x}"
         while len(value.shape) > 1:
             value = value[:, value.shape[1] // 2]
         if len(value.shape) == 1:
@@ -227,3 +234,9 @@ def _some_values(value: Any) -> Any:
         return f"{seen} {value.tolist()}"
     except Exception:  # a nested, a sparse or an empty one, one without data, of other classes
         return seen
+
+
+def _bytes_of(value: Any) -> Any:
+    if hasattr(value, "tobytes"):  # an array
+        return value.tobytes()
+    return value.detach().contiguous().flatten().view(sys.modules["torch"].uint8).numpy()

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ... import ranks
 from ...state import Position, capture_generators, restore_generators, seed_all
-from ..trail import text_lines
+from ..trail import WHOLE, text_lines
 from .loader import IndexedLoader
 from .workers import is_forked
 
@@ -40,7 +40,7 @@ class ReadTwice:
 
     def _read(self, index: int) -> int:
         seed_all(0)
-        return crc32("\n".join(text_lines(self.samples[index])).encode())
+        return crc32("\n".join(text_lines(self.samples[index], 0, WHOLE)).encode())
 
 
 def shared_samples(data: DataLoader[Any]) -> int:

@@ -153,6 +153,16 @@ def test_samples_that_another_process_numbers_otherwise_are_told_of(
     assert said in record.getMessage()
 
 
+def test_samples_that_draw_are_told_of_if_workers_come_and_others_are_not(caplog):
+    _, saved = part(LABELS["samples"], 7)
+    part(lambda: LABELS["samples"](num_workers=1), None, saved)
+    assert "draw random numbers, workers draw others" in caplog.text
+    caplog.clear()
+    _, saved = part(lambda: DataLoader(range(20), 4, shuffle=True), 7)
+    part(lambda: DataLoader(range(20), 4, shuffle=True, num_workers=1), None, saved)
+    assert not caplog.records
+
+
 def test_another_batch_size_between_two_epochs_and_a_grown_data_set_are_not_told_of(caplog):
     for changed in (lambda: DataLoader(range(20), 5), lambda: DataLoader(range(24), 4)):
         _, saved = part(lambda: DataLoader(range(20), 4), Events.EPOCH_COMPLETED(at=1))
