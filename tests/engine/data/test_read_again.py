@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torchdata.nodes
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+)
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
@@ -158,6 +165,80 @@ def test_another_batch_size_between_two_epochs_and_a_grown_data_set_are_not_told
         _, saved = part(lambda: DataLoader(range(20), 4), Events.EPOCH_COMPLETED(at=1))
         part(changed, None, saved)
     assert not caplog.records
+
+
+class Columns(Dataset):
+    """Samples with columns in the order of a set, and files in the folder of a job."""
+
+    columns, folder = ("x", "file"), "/tmp/job-1"
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        sample = {"x": index, "file": f"{self.folder}/{index}.png"}
+        return {name: sample[name] for name in self.columns}
+
+
+class StreamOfColumns(IterableDataset):
+    def __iter__(self):
+        return map(Columns().__getitem__, range(20))
+
+
+@pytest.mark.parametrize("kind", [Columns, StreamOfColumns])
+@pytest.mark.parametrize("stop", [3, Events.EPOCH_COMPLETED(at=2)])
+def test_other_folders_and_another_order_of_columns_are_not_told_of(
+    kind, stop, caplog, monkeypatch
+):
+    seen, saved = part(lambda: DataLoader(kind(), 4), stop)
+    monkeypatch.setattr(Columns, "columns", Columns.columns[::-1])
+    monkeypatch.setattr(Columns, "folder", "/tmp/job-2")
+    rest, _ = part(lambda: DataLoader(kind(), 4), None, saved)
+    assert len(seen + rest) == 15
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda order: DataLoader(range(40), 4, sampler=order),
+        lambda order: DataLoader(range(40), batch_sampler=BatchSampler(order, 4, False)),
+        lambda order: DataLoader(range(40), batch_sampler=([i, i + 1] for i in order)),
+    ],
+    ids=["sampler", "inside", "batches"],
+)
+def test_an_order_that_can_be_drawn_once_is_not_begun_to_be_compared(make, caplog):
+    def begin():
+        return make(iter(torch.randperm(39).tolist()))
+
+    first, saved = part(begin, 3)
+    assert first + part(begin, 8, saved)[0] == part(begin, 8)[0]
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_first_batch_that_cannot_be_read_again_is_told_of(workers, caplog, monkeypatch):
+    def make():
+        return DataLoader(Labels(), 4, num_workers=workers)
+
+    whole, (seen, saved) = part(make)[0], part(make, 3)
+
+    def read(self, index):
+        if index == 0 and self.is_gone:
+            raise FileNotFoundError("0.png")
+        return torch.tensor([index + torch.rand(()).item(), self.numbers[index % 4]])
+
+    monkeypatch.setattr(Labels, "is_gone", True, raising=False)
+    monkeypatch.setattr(Labels, "__getitem__", read)
+
+    def back(engine, data):
+        engine.on(Events.EPOCH_STARTED)(lambda state: setattr(Labels, "is_gone", False))
+
+    assert seen + part(make, None, saved, seed=9, change=back)[0] == whole
+    (record,) = caplog.records
+    assert "cannot be read again" in record.getMessage()
+    assert "FileNotFoundError" in record.getMessage()
+    assert "0.png)" in record.getMessage()
 
 
 @pytest.mark.parametrize("make", [lambda: DataLoader(Counting(), 4), Rows], ids=["counts", "rows"])
