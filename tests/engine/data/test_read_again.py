@@ -216,6 +216,37 @@ def test_an_order_that_can_be_drawn_once_is_not_begun_to_be_compared(make, caplo
     assert not caplog.records
 
 
+class Late(Sampler):
+    """Makes its random generator as the first pass is drawn."""
+
+    generator = None
+
+    def __len__(self):
+        return 20
+
+    def __iter__(self):
+        if self.generator is None:
+            self.generator = torch.Generator().manual_seed(3)
+        return iter(torch.randperm(20, generator=self.generator).tolist())
+
+
+def test_a_generator_that_is_made_as_the_pass_is_drawn_is_not_told_of(tmp_path, caplog):
+    def run(directory, stop=None):
+        torch.manual_seed(1)
+        seen = []
+        engine = Engine(lambda state, batch: seen.append(batch.tolist()))
+        engine.objects["model"] = torch.nn.Linear(1, 1)
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+        if stop is not None:
+            when = Events.ITERATION_COMPLETED(at=stop)
+            engine.on(when)(lambda state: state.stop("pause", resumable=True))
+        engine.run(DataLoader(Labels(), 4, sampler=Late()), max_epochs=2)
+        return seen
+
+    assert run(tmp_path / "cut", 3) + run(tmp_path / "cut") == run(tmp_path / "whole")
+    assert not caplog.records
+
+
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_first_batch_that_cannot_be_read_again_is_told_of(workers, caplog, monkeypatch):
     def make():
