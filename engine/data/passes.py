@@ -28,6 +28,7 @@ from .trail import (
     begins_otherwise,
     check_same_again,
     of_first_batch,
+    warn_of_no_beginning,
     warn_of_other_beginning,
     warn_of_other_samples,
 )
@@ -105,7 +106,9 @@ class Pass(Generic[Batch]):
         assert position is not None
         is_here = not position.is_loaded  # a source of this process has what it keeps
         is_other = len(generators_of(source.given)) != len(position.rng.generators)
-        if is_here or is_other or source.has_state or source.is_once or position.is_once:
+        is_once = isinstance(getattr(source.order, "ones", None), Iterator)  # as source.is_once
+        is_once |= source.is_once or position.is_once
+        if is_here or is_other or is_once or source.has_state:
             return
         known, _, values = (position.first_batch or ":").partition(":")
         has_values = bool(values) and of_first_batch(source, END).startswith(known)
@@ -117,7 +120,11 @@ class Pass(Generic[Batch]):
         with nullcontext() if noted is None else noted.kept(), self._rewound():
             if source.begin is not None:
                 source.begin()
-            batch = source.first_batch(position)
+            try:
+                batch = source.first_batch(position)
+            except Exception as error:  # the run does not need this batch
+                warn_of_no_beginning(error, self.state.epoch)
+                return
             is_other = begins_otherwise(source, position)
             if is_other and not is_known:
                 warn_of_other_beginning(source, position, self.state.epoch)
@@ -145,6 +152,8 @@ class Pass(Generic[Batch]):
             for name, each in objects.items():  # those that drawing again has not put back
                 if not same_states(each.state_dict(), left[name]):
                     each.load_state_dict(left[name])
+            if len(generators_of(source.given)) != len(now.generators):  # made by drawing again
+                now.generators = source.capture().generators
             source.restore(now)
 
     def complete(self) -> None:

@@ -6,8 +6,9 @@ import logging
 import re
 import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain, islice
+from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
@@ -157,6 +158,15 @@ def warn_of_other_beginning(source: Any, position: Position, epoch: int) -> None
     )
 
 
+def warn_of_no_beginning(error: Exception, epoch: int) -> None:
+    """Warn that the first batch of a pass cannot be read again to be compared."""
+    logger.warning(
+        "a resumed run may not be the same to the last bit: the first batch of epoch %d cannot be "
+        "read again, so that it is not known whether the data are as they were (%s: %s)",
+        *(epoch, type(error).__name__, str(error).strip().rpartition("\n")[2]),
+    )
+
+
 def of_first_batch(source: Any, batch: Any) -> str:
     """A checksum of a batch's values, after what else decides them, as the batch size does."""
     dealing, rank = source.order.dealing(), f"{ranks.data_rank()} of {ranks.data_world_size()}"
@@ -190,14 +200,18 @@ def _owner(source: Any, of: str) -> str:
 def text_lines(value: Any, depth: int = 0, whole: int = 0) -> Iterator[str]:
     """Lines about a value that are the same in each process; a device is not waited for.
 
-    Of a tensor or an array, one value of each of some samples is read; all, up to `whole` bytes.
+    Of a tensor or an array, one value of each of some samples is read; all, up to `whole` bytes. Of
+    a path, its last name: each job may have the files in a folder of its own. Names in a dict come
+    sorted: a script may take them from a set.
 
-    >>> list(text_lines({"x": [1.5, "a"]}))
-    ['dict 1', "'x'", 'list 2', '1.5', "'a'"]
+    >>> list(text_lines({"x": [1.5, "a"], "file": "/tmp/job-7/cat.png"}))
+    ['dict 2', "'file'", "'cat.png'", "'x'", 'list 2', '1.5', "'a'"]
     """
     kind = type(value)
     if value is None or kind in (bool, int, float, complex, str, bytes):
         shown: Any = value
+        if kind is str and shown.startswith("/"):
+            shown = shown.rpartition("/")[2]
         yield repr(shown[:LONGEST] if kind in (str, bytes) else shown)
     elif hasattr(kind, "shape") and hasattr(kind, "dtype"):
         yield f"{kind.__qualname__} {_some_values(value, whole)}"
@@ -205,7 +219,7 @@ def text_lines(value: Any, depth: int = 0, whole: int = 0) -> Iterator[str]:
         yield kind.__qualname__
     elif isinstance(value, dict | list | tuple):
         yield f"{kind.__qualname__} {len(value)}"
-        parts = chain.from_iterable(value.items()) if isinstance(value, dict) else value
+        parts = chain.from_iterable(_by_name(value)) if isinstance(value, dict) else value
         for each in islice(parts, WIDEST):
             yield from text_lines(each, depth + 1, whole)
     else:  # the fields of a batch's own class; plain ones may be times, or numbers of objects
@@ -214,6 +228,12 @@ def text_lines(value: Any, depth: int = 0, whole: int = 0) -> Iterator[str]:
             if hasattr(type(each), "shape") or isinstance(each, dict | list | tuple):
                 yield name
                 yield from text_lines(each, depth + 1, whole)
+
+
+def _by_name(value: dict[Any, Any]) -> Iterable[tuple[Any, Any]]:
+    return (
+        sorted(value.items(), key=itemgetter(0)) if {*map(type, value)} == {str} else value.items()
+    )
 
 
 def _some_values(value: Any, whole: int) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from typing import Any, cast
+from weakref import WeakSet
 from zlib import crc32
 
 import torch
@@ -22,6 +23,8 @@ SOME = 4
 """The samples that are compared."""
 PATIENCE = 60
 """Seconds to wait for them."""
+_read = WeakSet[Any]()
+"""Loaders whose samples were compared: a further run in this process reads none once more."""
 
 
 class ReadTwice:
@@ -51,8 +54,11 @@ def shared_samples(data: DataLoader[Any]) -> int:
 
     Returns:
         0 if this is not known: a sample cannot be read, is another one each time, or has a file
-        of its own; or workers are not forked.
+        of its own; or workers are not forked. 0 for a loader that an earlier run has compared.
     """
+    if data in _read:
+        return 0
+    _read.add(data)
     own, rng = ReadTwice(data.dataset), capture_generators(data)
     step = max(1, len(own) // SOME)
     some = range(0, len(own), step)[:SOME]

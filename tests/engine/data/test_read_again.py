@@ -6,7 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torchdata.nodes
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, Sampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    Sampler,
+)
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
@@ -168,6 +175,111 @@ def test_another_batch_size_between_two_epochs_and_a_grown_data_set_are_not_told
         _, saved = part(lambda: DataLoader(range(20), 4), Events.EPOCH_COMPLETED(at=1))
         part(changed, None, saved)
     assert not caplog.records
+
+
+class Columns(Dataset):
+    """Samples with columns in the order of a set, and files in the folder of a job."""
+
+    columns, folder = ("x", "file"), "/tmp/job-1"
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        sample = {"x": index, "file": f"{self.folder}/{index}.png"}
+        return {name: sample[name] for name in self.columns}
+
+
+class StreamOfColumns(IterableDataset):
+    def __iter__(self):
+        return map(Columns().__getitem__, range(20))
+
+
+@pytest.mark.parametrize("kind", [Columns, StreamOfColumns])
+@pytest.mark.parametrize("stop", [3, Events.EPOCH_COMPLETED(at=2)])
+def test_other_folders_and_another_order_of_columns_are_not_told_of(
+    kind, stop, caplog, monkeypatch
+):
+    seen, saved = part(lambda: DataLoader(kind(), 4), stop)
+    monkeypatch.setattr(Columns, "columns", Columns.columns[::-1])
+    monkeypatch.setattr(Columns, "folder", "/tmp/job-2")
+    rest, _ = part(lambda: DataLoader(kind(), 4), None, saved)
+    assert len(seen + rest) == 15
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda order: DataLoader(range(40), 4, sampler=order),
+        lambda order: DataLoader(range(40), batch_sampler=BatchSampler(order, 4, False)),
+        lambda order: DataLoader(range(40), batch_sampler=([i, i + 1] for i in order)),
+    ],
+    ids=["sampler", "inside", "batches"],
+)
+def test_an_order_that_can_be_drawn_once_is_not_begun_to_be_compared(make, caplog):
+    def begin():
+        return make(iter(torch.randperm(39).tolist()))
+
+    first, saved = part(begin, 3)
+    assert first + part(begin, 8, saved)[0] == part(begin, 8)[0]
+    assert not caplog.records
+
+
+class Late(Sampler):
+    """Makes its random generator as the first pass is drawn."""
+
+    generator = None
+
+    def __len__(self):
+        return 20
+
+    def __iter__(self):
+        if self.generator is None:
+            self.generator = torch.Generator().manual_seed(3)
+        return iter(torch.randperm(20, generator=self.generator).tolist())
+
+
+def test_a_generator_that_is_made_as_the_pass_is_drawn_is_not_told_of(tmp_path, caplog):
+    def run(directory, stop=None):
+        torch.manual_seed(1)
+        seen = []
+        engine = Engine(lambda state, batch: seen.append(batch.tolist()))
+        engine.objects["model"] = torch.nn.Linear(1, 1)
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+        if stop is not None:
+            when = Events.ITERATION_COMPLETED(at=stop)
+            engine.on(when)(lambda state: state.stop("pause", resumable=True))
+        engine.run(DataLoader(Labels(), 4, sampler=Late()), max_epochs=2)
+        return seen
+
+    assert run(tmp_path / "cut", 3) + run(tmp_path / "cut") == run(tmp_path / "whole")
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_first_batch_that_cannot_be_read_again_is_told_of(workers, caplog, monkeypatch):
+    def make():
+        return DataLoader(Labels(), 4, num_workers=workers)
+
+    whole, (seen, saved) = part(make)[0], part(make, 3)
+
+    def read(self, index):
+        if index == 0 and self.is_gone:
+            raise FileNotFoundError("0.png")
+        return torch.tensor([index + torch.rand(()).item(), self.numbers[index % 4]])
+
+    monkeypatch.setattr(Labels, "is_gone", True, raising=False)
+    monkeypatch.setattr(Labels, "__getitem__", read)
+
+    def back(engine, data):
+        engine.on(Events.EPOCH_STARTED)(lambda state: setattr(Labels, "is_gone", False))
+
+    assert seen + part(make, None, saved, seed=9, change=back)[0] == whole
+    (record,) = caplog.records
+    assert "cannot be read again" in record.getMessage()
+    assert "FileNotFoundError" in record.getMessage()
+    assert "0.png)" in record.getMessage()
 
 
 @pytest.mark.parametrize("make", [lambda: DataLoader(Counting(), 4), Rows], ids=["counts", "rows"])
