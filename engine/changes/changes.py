@@ -150,8 +150,9 @@ class Changes:
             warn(
                 f"the run has changed {said}, which a checkpoint does not hold and a resume does "
                 "not put back, so that a resumed run is another run. Let a function of "
-                "Events.STARTED make the change again where state.epoch says so; or put an object "
-                "whose state_dict() has it into engine.objects"
+                "Events.STARTED make the change again where state.epoch says so, or make it before "
+                "the run if it gives weights other names; or put an object whose state_dict() has "
+                "it into engine.objects"
             )
         self._tell_of_drawn()
         self._saves += 1

@@ -214,6 +214,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
         is_first = state.engine.find(Checkpoint)[0] is self
         if is_first and (noted := state.control.noted) is not None:
             noted.start()
+        self.recorder(state).read_back.start(state)
 
     def save(self, state: State[Any, Any]) -> None:
         """Copy the run if a save was asked for; the copy is written in the background.

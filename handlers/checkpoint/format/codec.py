@@ -29,6 +29,10 @@ MAPPINGS: dict[type, str] = {dict: "!dict", OrderedDict: "!ordered", Counter: "!
 BEYOND = 10**LONGEST
 TREE = "state.json"
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
+OF_COMPLEX = (
+    "Keep it as torch.complex64, or as float64, by torch.view_as_real(...), and make it complex where "
+    "it is used, by torch.view_as_complex(...)"
+)
 OF_MEMORIES = (
     "Remember what is made of these, such as list(...) of a deque, tuple(...) of a named tuple, "
     "and give the state_dict() of an object instead of the object"
@@ -245,7 +249,7 @@ class Encoder:
         return TypeError(
             f"{_join(self.owner, path)} is {found}, which a checkpoint cannot hold; it takes None, "
             "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
-            f"numbers. {self._advice}"
+            f"numbers. {OF_COMPLEX if 'complex128' in found else self._advice}"
         )
 
 

@@ -2,11 +2,14 @@ from ..weights import load_weights as load_weights
 from ..weights import parameter_names as parameter_names
 from ..weights import weights as weights
 from .apply import OF_SCRIPT as OF_SCRIPT
+from .apply import add_group as add_group
 from .apply import groups_in as groups_in
 from .apply import load_optimizer as load_optimizer
 from .apply import replay as replay
 from .apply import resume as resume
+from .check import counts_of_groups as counts_of_groups
 from .check import form_needed as form_needed
+from .check import groups_to_add as groups_to_add
 from .check import mismatches as mismatches
 from .check import reshapes as reshapes
 from .check import validate_run as validate_run

@@ -85,6 +85,9 @@ def load(plan: LoadPlan, state: State[Any, Any]) -> None:
         _load_object(plan, name)
     if plan.first:
         plan.check_later()
+    for name, groups in plan.added.items():
+        for group in groups:
+            add_group(objects[name], group)
     # Modules come last: if another object refuses its state, the model is unchanged.
     rest = (name for name in loaded if name not in plan.first)
     for name in sorted(rest, key=lambda name: isinstance(objects[name], Module)):
@@ -133,6 +136,14 @@ def load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
     optimizer.load_state_dict(saved)
     for (parameter, key), number in held.items():
         optimizer.state[parameter][key] = optimizer.param_groups[number]
+
+
+def add_group(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:
+    """Add a saved group with its parameters, which may have names."""
+    group = {key: value for key, value in saved.items() if key != "param_names"}
+    if names := saved.get("param_names"):
+        group["params"] = [*zip(names, saved["params"], strict=True)]
+    optimizer.add_param_group(group)
 
 
 def groups_in(optimizer: Any) -> dict[tuple[Any, Any], int]:

@@ -20,9 +20,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import listed
+from ....engine.modules import is_spread
 from ....engine.state import Rng, State, set_state
 from ..directory import StoredTensor
-from ..weights import has_groups, own_ways, parameter_names, weights
+from ..weights import has_groups, named_parameters_of, own_ways, parameter_names, weights
 
 FROM_SCHEDULES = frozenset(
     {"initial_lr", "max_lr", "min_lr", "max_momentum", "base_momentum", "swa_lr"}
@@ -32,22 +33,30 @@ FROM_SCHEDULES = frozenset(
 EXTRA_STATE = "_extra_state"
 """The key of the value of a module's `get_extra_state`, which may have any kind and shape."""
 
+Groups = Sequence[Mapping[str, Any]]
+
 
 def mismatches(
-    objects: Mapping[str, Any], saved: Mapping[str, Any], later: Sequence[str] = ()
+    objects: Mapping[str, Any],
+    saved: Mapping[str, Any],
+    later: Sequence[str] = (),
+    added: Mapping[str, Groups] | None = None,
 ) -> list[str]:
-    """One line for each difference that prevents loading, but not of what is compared `later`."""
+    """One line for each difference that prevents loading, but not of what is compared `later`.
+
+    The groups in `added` come to an optimizer before it is loaded.
+    """
     found = list(one_sided("objects", "the engine", objects, saved))
     for name in (objects.keys() & saved.keys()).difference(later):
-        found += mismatches_of(name, objects[name], saved[name])
+        found += mismatches_of(name, objects[name], saved[name], (added or {}).get(name, ()))
     return found
 
 
-def mismatches_of(name: str, own: Any, saved: Mapping[str, Any]) -> list[str]:
+def mismatches_of(name: str, own: Any, saved: Mapping[str, Any], added: Groups = ()) -> list[str]:
     """One line for each difference of an object that prevents loading its saved state."""
     if isinstance(own, LRScheduler):
         return list(_unknown(name, own.state_dict(), saved))
-    return list(form.mismatches(name, saved)) if (form := form_needed(own)) else []
+    return list(form.mismatches(name, saved, added)) if (form := form_needed(own)) else []
 
 
 class OfModule(NamedTuple):
@@ -58,8 +67,8 @@ class OfModule(NamedTuple):
     ways: tuple[str, ...]
     """The beginnings of names that are compared after the module has loaded them in its own way."""
 
-    def mismatches(self, name: str, saved: Mapping[str, Any]) -> Iterator[str]:
-        """One line for each difference from a saved state."""
+    def mismatches(self, name: str, saved: Mapping[str, Any], added: Groups = ()) -> Iterator[str]:
+        """One line for each difference from a saved state; a module has no groups."""
         own, ways = self
         fixed = ([k for k in each if not k.startswith(ways)] for each in (own, saved))
         yield from one_sided(f"weights of {name!r}", "the module", *fixed)
@@ -77,12 +86,13 @@ class OfOptimizer(NamedTuple):
     groups: list[tuple[int, set[str]]] | None
     """For each group: how many parameters, and the settings if the class is torch's."""
 
-    def mismatches(self, name: str, saved: Mapping[str, Any]) -> Iterator[str]:
-        """One line for each difference from a saved state."""
+    def mismatches(self, name: str, saved: Mapping[str, Any], added: Groups = ()) -> Iterator[str]:
+        """One line for each difference from a saved state, when these groups are `added`."""
         if (self.groups is not None) != has_groups(saved):
             yield f"{name!r} is of another class: its state has {self.keys}"
         elif self.groups is not None:
-            here = [count for count, _ in self.groups]
+            groups = [*self.groups, *((len(each["params"]), set[str]()) for each in added)]
+            here = [count for count, _ in groups]
             there = [len(group.get("params", ())) for group in saved["param_groups"]]
             if here != there:
                 yield (
@@ -90,7 +100,7 @@ class OfOptimizer(NamedTuple):
                     "in the optimizer"
                 )
                 return
-            for (_, keys), group in zip(self.groups, saved["param_groups"], strict=True):
+            for (_, keys), group in zip(groups, saved["param_groups"], strict=True):
                 yield from _unknown(name, keys or group, group)
 
 
@@ -131,6 +141,36 @@ def parameter_mismatches(
                     "its parameters in the same order, and several optimizers the same names"
                 ]
     return []
+
+
+def counts_of_groups(objects: Mapping[str, Any]) -> dict[str, int]:
+    """By optimizer: how many groups its state has, if that is in torch's form."""
+    own = {n: each.state_dict() for n, each in objects.items() if isinstance(each, Optimizer)}
+    return {name: len(each["param_groups"]) for name, each in own.items() if has_groups(each)}
+
+
+def groups_to_add(
+    made: int,
+    saved: Mapping[str, Any],
+    names: Mapping[str, Mapping[str, int]],
+    objects: Mapping[str, Any],
+) -> list[dict[str, Any]]:
+    """The groups of an optimizer's saved state behind those that the script `made`.
+
+    Their parameters are those of the objects that have the saved `names`. None of them if one has
+    no name, or is distributed: a state is read by the places of the parameters that are there.
+    """
+    if not (groups := saved["param_groups"][made:]):
+        return []
+    found = dict[int, Tensor]()
+    for module in names.keys() & objects.keys():
+        if isinstance(objects[module], Module):
+            own = named_parameters_of(objects[module])
+            found |= {n: own[k] for k, n in names[module].items() if k in own}
+    numbers = [number for group in groups for number in group.get("params", ())]
+    if any(number not in found or is_spread(found[number]) for number in numbers):
+        return []
+    return [{**group, "params": [found[n] for n in group.get("params", ())]} for group in groups]
 
 
 def _by_index(names: Mapping[str, int]) -> dict[int, set[str]]:

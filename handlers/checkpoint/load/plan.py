@@ -18,7 +18,9 @@ from ....engine.modules import moves
 from ...common import DRIVEN, fields_of
 from ..weights import has_groups
 from .check import (
+    counts_of_groups,
     form_needed,
+    groups_to_add,
     mismatches,
     mismatches_of,
     one_sided,
@@ -194,7 +196,7 @@ class LoadPlan:
                 if form := form_needed(self.engine.objects[name], is_loaded=True):
                     lines += form.mismatches(name, self.saved.objects[name])
             own, saved = ({n: e[n] for n in self.later} for e in self._compared())
-            lines += mismatches(own, saved)
+            lines += mismatches(own, saved, added=self.added)
         if lines:
             self._refuse(lines, [])
 
@@ -205,7 +207,7 @@ class LoadPlan:
             for name, each in own.items()
             if name in saved
             and isinstance(each, Optimizer | LRScheduler)
-            and mismatches_of(name, each, saved[name])
+            and mismatches_of(name, each, saved[name], self.added.get(name, ()))
         ]
         one_sided = sorted(self.saved.objects.keys() ^ self.engine.objects.keys())
         accept = [*one_sided, *with_fate(self.memory, Fate.REFUSE), *refused]
@@ -236,6 +238,27 @@ class LoadPlan:
             if isinstance(each, Optimizer) and name in saved
             if mismatches_of(name, each, saved[name])
         ]
+
+    @property
+    def added(self) -> dict[str, list[dict[str, Any]]]:
+        """By optimizer: the groups that the saved run has added, and the optimizer does not have.
+
+        None if the optimizer or a schedule of it does not go on as it was: a schedule begins from
+        the groups that it finds.
+        """
+        own, saved, found = self.engine.objects, self.saved, dict[str, list[dict[str, Any]]]()
+        going_on = {*with_fate(self.objects, Fate.LOAD)}
+        for name, made in counts_of_groups({name: own[name] for name in going_on}).items():
+            schedules = (n for n, each in _schedules(own).items() if moves(each, own[name]))
+            if (
+                has_groups(saved.objects[name])
+                and going_on.issuperset(schedules)
+                and not any(is_of(name, setting) for setting in self.changes)
+                and _groups_of(name, saved.run["settings"]) == _groups_of(name, self.own_settings)
+            ):
+                names = saved.parameters.get(name, {})
+                found[name] = groups_to_add(made, saved.objects[name], names, own)
+        return found
 
     def lines(self, fate: Fate) -> list[str]:
         """A line for each setting that has this fate."""
@@ -302,7 +325,7 @@ class LoadPlan:
     def _mismatches(self) -> list[str]:
         refused, new = (with_fate(self.memory, fate) for fate in (Fate.REFUSE, Fate.KEEP))
         return [
-            *mismatches(*self._compared(), self.later),
+            *mismatches(*self._compared(), self.later, self.added),
             *(one_sided("handlers", "the script", new, refused) if refused else ()),
             *self._other_parameters(),
             *self._other_groups(),
@@ -330,6 +353,12 @@ class LoadPlan:
                         f"{name!r} begins anew with {own} groups, and its schedule {schedule!r} is "
                         f"of {there}: let it begin anew too, reset={[*self.reset, schedule]}"
                     )
+
+
+def _groups_of(name: str, settings: Mapping[str, Any]) -> set[str]:
+    """The numbers of the groups that a script makes; one group alone has none."""
+    own = (each.removeprefix(f"{name}.") for each in settings if is_of(name, each))
+    return {number for number, _, rest in (each.partition(".") for each in own) if rest}
 
 
 def with_fate(table: Mapping[str, Fate], *fates: Fate) -> list[str]:

@@ -17,8 +17,10 @@ from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from ....engine import listed
 from ....engine.modules import all_modules, parameters_of
 from ....engine.state import (
+    State,
     capture_generators,
     has_state,
     is_plain_tensor,
@@ -28,7 +30,15 @@ from ....engine.state import (
     walk,
 )
 from ..format import decode, flattened, is_quantized
-from ..load import form_needed, groups_in, load_optimizer, reshapes
+from ..load import (
+    add_group,
+    counts_of_groups,
+    form_needed,
+    groups_in,
+    groups_to_add,
+    load_optimizer,
+    reshapes,
+)
 from ..weights import hidden
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -63,8 +73,18 @@ class ReadBack:
                 with suppress(Exception):  # an optimizer that cannot be copied is not tested
                     self._copies[name] = _copied(each, _shared(objects, each))
                     self._copies[name].state_dict()
+        self._made = counts_of_groups(objects)
+        """By optimizer: how many groups the script makes before the run, and not at STARTED."""
+        self._is_resumed = False
         self.form: object = None
         """The names, types and shapes of the tensors that were read back last."""
+
+    def start(self, state: State[Any, Any]) -> None:
+        """After STARTED: its functions add their groups at each start, and a resume does not."""
+        self._is_resumed = state.control.resumed_from is not None
+        if not self._is_resumed:
+            now = counts_of_groups(state.engine.objects)
+            self._made = {n: count for n, count in self._made.items() if now.get(n) == count}
 
     def check(
         self,
@@ -83,20 +103,55 @@ class ReadBack:
         lines = list[str]()
         for name, each in objects.items():
             if (are_fixed or isinstance(each, Module)) and (form := self._forms.get(name)):
-                lines += form.mismatches(name, states[name])
+                added = list[dict[str, Any]]()
+                if isinstance(each, Optimizer) and (made := self._made.get(name)):
+                    added = _added(name, each, made, states[name], saved[name], objects)
+                lines += form.mismatches(name, states[name], added)
         if lines:
             said = f"{NO_START}:\n  " + "\n  ".join(lines) + OF_CHANGES
-            if self.form is None:
-                raise ValueError(said)
+            if self.form is None and not self._is_resumed:
+                raise ValueError(said)  # else the run has passed such a save before
             logger.warning(said)
             self._forms.clear()  # once is enough
         rng = capture_generators()
         for name, each in objects.items():
             if not isinstance(each, Module) and not type(each).__module__.startswith("torch."):
+                if name in self._copies:
+                    self._add_groups(name, each, states[name], saved[name], objects)
                 _try(name, objects, states[name], self._copies.get(name))
                 if states[name].get("state", True):  # else it has made no step
                     self._copies.pop(name, None)
         restore_generators(rng)
+
+    def _add_groups(self, name: str, own: Any, state: Any, saved: Any, objects: Any) -> None:
+        """Give a copy the groups that the run has added; without them it is not tested."""
+        copy, count = self._copies[name], len(own.param_groups)
+        if len(copy.param_groups) < count and name in self._made:
+            names = saved.get("parameters", {})
+            added = groups_to_add(len(copy.param_groups), state, names, objects)
+            for live, group in zip(own.param_groups[-len(added) :], added, strict=False):
+                add_group(copy, {**live, **group})
+        if len(copy.param_groups) != count:
+            del self._copies[name]
+
+
+def _added(
+    name: str, own: Optimizer, made: int, state: Any, saved: Mapping[str, Any], objects: Any
+) -> list[dict[str, Any]]:
+    """The groups that the run has added to an optimizer, and that a resume adds again.
+
+    A function, or another value that no checkpoint holds, is told of if the group has its own.
+    """
+    added = groups_to_add(made, state, saved.get("parameters", {}), objects)
+    pairs = zip(own.param_groups[made:], added, strict=False)
+    unsaved = ((key, group[key]) for group, kept in pairs for key in group.keys() - kept.keys())
+    if lost := {key for key, value in unsaved if value is not own.defaults.get(key)}:
+        logger.warning(
+            "a group that the run has added to %r has a %s, which a checkpoint does not hold and a "
+            "resume does not put back: give the optimizer this group before the run",
+            *(name, listed(lost)),
+        )
+    return added
 
 
 def _odd(objects: Mapping[str, Any], states: Mapping[str, Any]) -> Iterator[str]:

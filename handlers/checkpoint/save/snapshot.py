@@ -140,7 +140,10 @@ def take_run(
         saved = whole.trees[TREE]["objects"]
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
             raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
-        form = [(n, e.dtype, e.shape) for own in whole.tensors.values() for n, e in own.items()]
+        tensors_of = (each for own in whole.tensors.values() for each in own.items())
+        form: list[object] = [(name, each.dtype, each.shape) for name, each in tensors_of]
+        optimizers = (each for each in objects.values() if isinstance(each, Optimizer))
+        form += [[len(group["params"]) for group in each.param_groups] for each in optimizers]
         if read_back is not None and form != read_back.form:
             read_back.check(objects, saved, whole.tensors)
             read_back.form = form

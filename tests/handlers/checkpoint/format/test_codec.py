@@ -204,3 +204,11 @@ def test_what_is_shown_of_a_run_comes_back_as_it_was(name):
 def test_what_is_no_medium_is_refused(spoiled):
     with pytest.raises(ValueError, match="!media"):
         decode({"!media": spoiled}, {})
+
+
+def test_complex_numbers_of_double_precision_are_refused_with_what_a_file_can_hold():
+    with pytest.raises(
+        TypeError, match=r"w is a tensor of torch\.complex128.*view_as_real\("
+    ) as error:
+        Encoder("model").encode({"w": torch.zeros(2, dtype=torch.complex128)})
+    assert "torch.complex64" in str(error.value)
