@@ -30,8 +30,8 @@ BEYOND = 10**LONGEST
 TREE = "state.json"
 TENSOR_TAGS = frozenset({"!tensor", "!ndarray", "!scalar"})
 OF_COMPLEX = (
-    "Keep it as torch.complex64, or as float64, by torch.view_as_real(...), and make it complex where "
-    "it is used, by torch.view_as_complex(...)"
+    "Keep it as torch.complex64, or as float64, by torch.view_as_real(...), and make it complex "
+    "where it is used, by torch.view_as_complex(...)"
 )
 OF_MEMORIES = (
     "Remember what is made of these, such as list(...) of a deque, tuple(...) of a named tuple, "
