@@ -117,7 +117,12 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     was, now = ((each or "::").split(":") for each in (position.mark, source.mark(consumed)))
     at = 1 if source.draws else 2  # what is drawn in turn with the training comes as no replay
     if was[0] != now[0] or "" in (was[at], now[at]) or was[at] == now[at]:
-        if source.draws and (was[0], len(was)) == (now[0], len(now)) and was[-1] != now[-1]:
+        # Many samplers draw each batch by itself, so that those to come are as they were.
+        draws, is_alike = (
+            source.draws and not source.skips,
+            (was[0], len(was)) == (now[0], len(now)),
+        )
+        if draws and is_alike and was[-1] != now[-1]:
             logger.warning(
                 "a resumed run may not be the same to the last bit: the %s draws random numbers as "
                 "it is read, in turn with the training, and asked again draws others. If it keeps "
