@@ -249,15 +249,17 @@ class LoadPlan:
         own, saved, found = self.engine.objects, self.saved, dict[str, list[dict[str, Any]]]()
         going_on = {*with_fate(self.objects, Fate.LOAD)}
         for name, made in counts_of_groups({name: own[name] for name in going_on}).items():
+            there = saved.objects[name]
+            if not has_groups(there) or len(there["param_groups"]) <= made:
+                continue
             schedules = (n for n, each in _schedules(own).items() if moves(each, own[name]))
             if (
-                has_groups(saved.objects[name])
-                and going_on.issuperset(schedules)
+                going_on.issuperset(schedules)
                 and not any(is_of(name, setting) for setting in self.changes)
                 and _groups_of(name, saved.run["settings"]) == _groups_of(name, self.own_settings)
             ):
                 names = saved.parameters.get(name, {})
-                found[name] = groups_to_add(made, saved.objects[name], names, own)
+                found[name] = groups_to_add(made, there, names, own)
         return found
 
     def lines(self, fate: Fate) -> list[str]:
