@@ -7,6 +7,7 @@ import sys
 from contextlib import suppress
 from importlib import metadata
 from typing import Any
+from warnings import catch_warnings
 
 from .signals import PACKAGE
 
@@ -28,7 +29,8 @@ def of_software() -> dict[str, str]:
         with suppress(metadata.PackageNotFoundError):
             found[name] = metadata.version(name)
     found["torch"] = str(torch.__version__)  # with its build: others round in other ways
-    return found | {f"torch.{name}()": str(getattr(torch, name)()) for name in OF_TORCH}
+    with catch_warnings(action="ignore"):  # torch 2.9 warns who reads the precision
+        return found | {f"torch.{name}()": str(getattr(torch, name)()) for name in OF_TORCH}
 
 
 def of_machine() -> dict[str, str]:

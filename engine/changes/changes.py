@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from io import IOBase
 from itertools import chain
 from operator import attrgetter
 from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
@@ -230,7 +231,9 @@ class Changes:
         yield lost
         changed |= {name for name, *_ in self._notes.changed()}
         for name, place in self._notes.places(changed).items():
-            if (was := before.get(name, GONE)) is not TOO_LARGE:
+            if (was := before.get(name, GONE)) is None and isinstance(place.read(), IOBase):
+                continue  # a file that is opened when it is first read
+            if was is not TOO_LARGE:
                 assign(place, was)
             if not same_states(place.read(), was):
                 lost.append(name)

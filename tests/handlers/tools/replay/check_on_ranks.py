@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections import UserDict
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,22 +23,22 @@ rank = ranks.rank()
 class Flips(torch.autograd.Function):
     """Changes one number of a rank, in one pass."""
 
-    calls, at, where = 0, 0, ""
+    calls, at, where = UserDict(made=0), 0, ""  # a second pass takes no UserDict back
 
     @staticmethod
     def forward(ctx, x):
-        Flips.calls += 1
-        is_now = rank == 1 and (Flips.where, Flips.at) == ("loss", Flips.calls)
+        Flips.calls["made"] += 1
+        is_now = rank == 1 and (Flips.where, Flips.at) == ("loss", Flips.calls["made"])
         return x * (1 + 1e-3 * is_now)
 
     @staticmethod
     def backward(ctx, g):
-        is_now = rank == 1 and (Flips.where, Flips.at) == ("gradient", Flips.calls)
+        is_now = rank == 1 and (Flips.where, Flips.at) == ("gradient", Flips.calls["made"])
         return g * (1 + 1e-3 * is_now)
 
 
 def train(*handlers, wrap, fault=("", 0), **arguments):
-    Flips.calls, (Flips.where, Flips.at) = 0, fault
+    Flips.calls["made"], (Flips.where, Flips.at) = 0, fault
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1))
     model[2].register_forward_hook(lambda module, given, made: Flips.apply(made))
