@@ -51,7 +51,8 @@ class ClipGradNorm:
         """Clip, and write the norm before clipping."""
         if gradients := ready_gradients(state, self.optimizer, "ClipGradNorm"):
             is_plain = gradients.is_plain and gradients.compiled is None
-            if is_plain or are_spread(gradients.tensors) or any(map(_is_odd, gradients.tensors)):
+            some = gradients.tensors[:1] if gradients.is_plain else gradients.tensors  # all alike
+            if is_plain or are_spread(gradients.tensors) or any(map(_is_odd, some)):
                 # The same operations as torch's function, which wants all gradients on one mesh of
                 # ranks, or on none, knows no sparse ones, takes the norm of float16 in float16, and
                 # runs Python for each of them.

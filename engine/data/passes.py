@@ -125,10 +125,10 @@ class Pass(Generic[Batch]):
             except Exception as error:  # the run does not need this batch
                 warn_of_no_beginning(error, self.state.epoch)
                 return
-            is_other = begins_otherwise(source, position)
-            if is_other and not is_known:
+            has_changed = begins_otherwise(source, position)
+            if has_changed and not is_known:
                 warn_of_other_beginning(source, position, self.state.epoch)
-            if has_values and not is_other:
+            if has_values and not has_changed:
                 warn_of_other_samples(source, position, batch, self.state.epoch)
         position.is_loaded = False
 

@@ -85,7 +85,7 @@ def of_indices(indices: Any, total: int = 0) -> int:
         return crc32(array("q", some), total)
     except (TypeError, ValueError, OverflowError):  # keys, pairs, tensors
         for each in some:
-            total = crc32("\n".join(text_lines(each)).encode(), total)
+            total = checksum_of(each, total=total)
         return total
 
 
@@ -118,10 +118,8 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     at = 1 if source.draws else 2  # what is drawn in turn with the training comes as no replay
     if was[0] != now[0] or "" in (was[at], now[at]) or was[at] == now[at]:
         # Many samplers draw each batch by itself, so that those to come are as they were.
-        draws, is_alike = (
-            source.draws and not source.skips,
-            (was[0], len(was)) == (now[0], len(now)),
-        )
+        draws = source.draws and not source.skips
+        is_alike = (was[0], len(was)) == (now[0], len(now))
         if draws and is_alike and was[-1] != now[-1]:
             logger.warning(
                 "a resumed run may not be the same to the last bit: the %s draws random numbers as "
@@ -176,9 +174,7 @@ def of_first_batch(source: Any, batch: Any) -> str:
     """A checksum of a batch's values, after what else decides them, as the batch size does."""
     dealing, rank = source.order.dealing(), f"{ranks.data_rank()} of {ranks.data_world_size()}"
     decides = f"{dealing.order} {dealing.batch} {source.sizes()} {rank}"
-    values = (
-        "" if batch is END else f"{crc32(chr(10).join(text_lines(batch, 0, WHOLE)).encode()):08x}"
-    )
+    values = "" if batch is END else f"{checksum_of(batch, WHOLE):08x}"
     return f"{crc32(decides.encode()):08x}:{values}"
 
 
@@ -200,6 +196,11 @@ def _owner(source: Any, of: str) -> str:
     """The class that gives the batches, or draws the indices."""
     owner = source.data if "batches" in of else getattr(source.order, "ones", source.data)
     return type(owner).__name__
+
+
+def checksum_of(value: Any, whole: int = 0, total: int = 0) -> int:
+    """A checksum of the lines about a value, carried on from `total`; see `text_lines`."""
+    return crc32("\n".join(text_lines(value, 0, whole)).encode(), total)
 
 
 def text_lines(value: Any, depth: int = 0, whole: int = 0) -> Iterator[str]:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ... import ranks
 from ...state import Position, capture_generators, restore_generators, seed_all
-from ..trail import WHOLE, text_lines
+from ..trail import WHOLE, checksum_of
 from .loader import IndexedLoader
 from .workers import is_forked
 
@@ -43,7 +43,7 @@ class ReadTwice:
 
     def _read(self, index: int) -> int:
         seed_all(0)
-        return crc32("\n".join(text_lines(self.samples[index], 0, WHOLE)).encode())
+        return checksum_of(self.samples[index], WHOLE)
 
 
 def shared_samples(data: DataLoader[Any]) -> int:
@@ -59,10 +59,10 @@ def shared_samples(data: DataLoader[Any]) -> int:
     if data in _read:
         return 0
     _read.add(data)
-    own, rng = ReadTwice(data.dataset), capture_generators(data)
-    step = max(1, len(own) // SOME)
-    some = range(0, len(own), step)[:SOME]
+    rng = capture_generators(data)
     try:
+        own = ReadTwice(data.dataset)
+        some = range(0, len(own), max(1, len(own) // SOME))[:SOME]
         if not data.num_workers:
             found = [own[index] for index in some]
         elif is_forked(data):
@@ -89,7 +89,7 @@ def _by_a_worker(data: DataLoader[Any], own: ReadTwice, some: range) -> list[tup
         multiprocessing_context=data.multiprocessing_context,
         generator=torch.Generator(),
     )
-    source = IndexedLoader(reader)
+    source = IndexedLoader(reader)  # whose worker leaves signals to this process
     return [*source.open(Position(1, 0, capture_generators(), 0), 0)]
 
 

@@ -17,6 +17,7 @@ from torch.utils.data import (
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, State
+from camshaft.engine.data.dataloader import shared_samples
 from camshaft.handlers import Checkpoint
 
 pytestmark = [
@@ -765,3 +766,19 @@ def test_a_list_of_which_one_batch_is_another_is_refused(tmp_path, number):
     data[number] = torch.tensor([-1.0])
     with pytest.raises(ValueError, match="gives something else"):
         run(data, max_epochs=1)
+
+
+class NotCopied(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index
+
+    def __reduce_ex__(self, protocol):
+        raise TypeError("it holds a connection")
+
+
+def test_samples_that_cannot_be_copied_are_not_known_and_no_error():
+    assert shared_samples(DataLoader(NotCopied(), 2)) == 0
+    assert shared_samples(DataLoader(range(8), 2)) == shared_samples(DataLoader(range(8), 2)) > 0
