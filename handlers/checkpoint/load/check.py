@@ -144,9 +144,8 @@ def parameter_mismatches(
 
 
 def counts_of_groups(objects: Mapping[str, Any]) -> dict[str, int]:
-    """By optimizer: how many groups its state has, if that is in torch's form."""
-    own = {n: each.state_dict() for n, each in objects.items() if isinstance(each, Optimizer)}
-    return {name: len(each["param_groups"]) for name, each in own.items() if has_groups(each)}
+    """By optimizer: how many groups it has."""
+    return {n: len(e.param_groups) for n, e in objects.items() if isinstance(e, Optimizer)}
 
 
 def groups_to_add(
@@ -159,8 +158,9 @@ def groups_to_add(
 
     Their parameters are those of the objects that have the saved `names`. None of them if one has
     no name, or is distributed: a state is read by the places of the parameters that are there.
+    None of them either if the state is not in torch's form.
     """
-    if not (groups := saved["param_groups"][made:]):
+    if not has_groups(saved) or not (groups := saved["param_groups"][made:]):
         return []
     found = dict[int, Tensor]()
     for module in names.keys() & objects.keys():
