@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,7 +16,7 @@ from .changes import doubts_of_workers, generators_of_run, script_functions
 from .checks import attach_checks, check_same_on_ranks
 from .data import Feed
 from .events import Events
-from .explain import advise_on_workers, explain
+from .explain import advise_on_workers, explain, warn
 from .moments import Moments
 from .signals import Process, label
 from .state import (
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
     from .engine import Engine
 
 logger: logging.Logger = logging.getLogger("camshaft")
+
+SHARED = (
+    "another thread of this process runs an engine too. torch, NumPy and random have one generator "
+    "for all threads: both runs draw from it in turns, an evaluation in one puts back what the "
+    "other has drawn, and neither run can be repeated or resumed exactly. Give each run a process "
+    "of its own: with Optuna, start the script several times instead of n_jobs="
+)
+
+_at_once: list[tuple[int, bool]] = []
+"""The runs under way in this process: of each its thread, and whether it trains."""
 
 
 @dataclass(eq=False)
@@ -59,6 +70,10 @@ class Loop(Generic[Batch, Output]):
 
     def run(self) -> State[Batch, Output]:
         """Run from the first event to the last; return the state."""
+        run = (threading.get_ident(), self.state.training)
+        if any(thread != run[0] and (trains or run[1]) for thread, trains in _at_once):
+            warn(SHARED)
+        _at_once.append(run)
         token = under_way.set(self.state)
         try:
             return _with_room(self._run)
@@ -69,6 +84,7 @@ class Loop(Generic[Batch, Output]):
             if self.stops is not None:
                 self.stops.end()
             under_way.reset(token)
+            _at_once.remove(run)
 
     def _run(self) -> State[Batch, Output]:
         state, moments, feed = self.state, self.moments, self.feed

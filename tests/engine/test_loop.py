@@ -4,6 +4,8 @@ import gc
 import logging
 import resource
 import sys
+import threading
+import warnings
 import weakref
 from functools import partial
 
@@ -401,6 +403,34 @@ def test_a_run_can_be_carried_on_after_an_exception():
     engine.off(fail)
     engine.run("abcd", state=state)
     assert "".join(batches) == "abcd"
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "is_told"),
+    [("run", "run", True), ("run", "evaluate", True), ("evaluate", "evaluate", False)],
+)
+def test_two_threads_that_run_engines_are_told_that_they_share_their_generators(
+    outer, inner, is_told
+):
+    runs = {
+        "run": lambda process: Engine(process).run("a", max_epochs=1),
+        "evaluate": lambda process: Engine(idle, evaluate=process).evaluate("a"),
+    }
+    told = []
+
+    def elsewhere():
+        with warnings.catch_warnings(record=True, action="always") as caught:
+            runs[inner](idle)
+        told.extend(str(each.message)[:14] for each in caught)
+
+    def during_another(state, batch):
+        thread = threading.Thread(target=elsewhere)
+        thread.start()
+        thread.join()
+
+    runs[outer](during_another)
+    assert told == ["another thread"] * is_told
+    runs[outer](idle)
 
 
 def test_stopping_an_epoch_where_none_is_under_way_does_nothing():
