@@ -6,11 +6,13 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
+from math import inf
 from typing import Any
 
 from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau
 
 from ...engine import EventEnum, Events, State
+from ...engine.checks import warn
 from ...engine.modules import plain_optimizer
 from ..common import Monitored, group_values
 from .horizon import Horizon
@@ -180,6 +182,20 @@ def count_of(scheduler: LRScheduler) -> int:
     while (count := getattr(scheduler, "last_epoch", None)) is None:
         scheduler = scheduler._schedulers[0]  # type: ignore[attr-defined]
     return int(count)
+
+
+def step_by(scheduler: ReduceLROnPlateau, value: float, metric: str | None) -> None:
+    """Step by a metric; tell of one below 0 beside a threshold that is a share of it."""
+    was_below = -inf < scheduler.best < 0
+    scheduler.step(value)
+    is_share = scheduler.threshold_mode == "rel" and scheduler.threshold > 0
+    if is_share and scheduler.best < 0 and not was_below:
+        # torch 2.13 compares with best * (1 - threshold), which is worse than a best below 0.
+        warn(
+            f"the metric {metric!r} is {value:.6g}. Below 0, ReduceLROnPlateau takes a value that "
+            f"is equal, or worse by a share of {scheduler.threshold:g}, for a better one, and may "
+            "never lower the rate. Pass threshold_mode='abs' to it"
+        )
 
 
 def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:

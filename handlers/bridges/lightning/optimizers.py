@@ -54,7 +54,7 @@ class SchedulerConfig:
         if self.reduce_on_plateau and self.interval == "step":
             raise ValueError(
                 f"configure_optimizers: {kind} with interval='step' is not taken; leave it out, or "
-                "return the optimizer alone and engine.add(LRSchedule(scheduler, monitor=..., "
+                "return the optimizer alone and engine.add(LRSchedule(scheduler, metric=..., "
                 "when=...))"
             )
         own = getattr(self.scheduler, "optimizer", None)

@@ -83,6 +83,25 @@ def test_a_plateau_looks_at_its_metric_once_an_epoch(scores):
     assert used == [0.1, 0.1, 0.1, 0.05]
 
 
+@pytest.mark.parametrize(("mode", "is_told"), [("rel", True), ("abs", False)])
+def test_a_plateau_below_zero_is_told_once_that_it_takes_equal_values_for_better_ones(
+    mode, is_told, recwarn
+):
+    engine, used, _ = build(
+        lambda optimizer: ReduceLROnPlateau(optimizer, patience=0, threshold_mode=mode),
+        metric="likelihood",
+    )
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def score(state):
+        state.metrics["likelihood"] = -3.0
+
+    engine.run([1.0], max_epochs=4)
+    assert (used[-1] == 0.1) is is_told
+    told = [str(each.message) for each in recwarn]
+    assert ["threshold_mode='abs'" in each for each in told] == [True] * is_told
+
+
 def test_a_plateau_without_a_metric_and_a_metric_without_a_plateau_are_refused():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1)
     with pytest.raises(ValueError, match="needs a metric to look at"):
