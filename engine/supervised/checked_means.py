@@ -1,4 +1,4 @@
-"""Losses that are no mean over the samples of a batch: one warning."""
+"""Losses that are no mean over the samples of a batch: one warning each."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
+from torch.nn import CrossEntropyLoss, NLLLoss, functional
 
 from ..checks import warn
-from ..outputs import Output
+from ..outputs import IGNORED, Output
 
 Shape = tuple[int, ...]
+BY_CLASSES = (functional.cross_entropy, functional.nll_loss)
+"""Their means are over the weights of the targets' classes; those of other losses, over targets."""
 
 
 def is_a_sum(loss_fn: Any, weight: Any) -> bool:
@@ -18,8 +21,7 @@ def is_a_sum(loss_fn: Any, weight: Any) -> bool:
 
     Such a loss grows with the batch: this warns if no weight says what it is a sum over.
     """
-    given = getattr(loss_fn, "keywords", {}).get("reduction")
-    is_sum = (given or getattr(loss_fn, "reduction", None)) == "sum"
+    is_sum = _option(loss_fn, "reduction") == "sum"
     if is_sum and weight is None:
         warn(
             "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' "
@@ -27,6 +29,40 @@ def is_a_sum(loss_fn: Any, weight: Any) -> bool:
             "output.target.numel(), or weight=1 if that is what you want"
         )
     return is_sum
+
+
+def _option(loss_fn: Any, name: str, otherwise: Any = None) -> Any:
+    """An option of a loss function, as attribute or in a `partial`."""
+    given = getattr(loss_fn, "keywords", {})
+    return given.get(name, getattr(loss_fn, name, otherwise))
+
+
+def check_parts(loss_fn: Any, target: Any, counts: str) -> None:
+    """Warn if a step is made of several parts, and their losses are means over some targets.
+
+    Args:
+        loss_fn: The loss function.
+        target: The target of a batch.
+        counts: What is a part of a step, and how it counts.
+    """
+    if not isinstance(target, Tensor) or target.is_floating_point():
+        return
+    ignored = _option(loss_fn, "ignore_index", IGNORED)
+    is_torchs = getattr(loss_fn, "func", loss_fn) in BY_CLASSES
+    by_classes = is_torchs or isinstance(loss_fn, CrossEntropyLoss | NLLLoss)
+    if by_classes and _option(loss_fn, "weight") is not None:
+        over = "over targets by the weights of their classes"
+        count = "lambda output: class_weights[output.target].sum()"
+    elif (target == ignored).any():
+        over = f"over the targets that are not {ignored}"
+        count = f"lambda output: (output.target != {ignored}).sum()"
+        count = "count_tokens" if ignored == IGNORED else count
+    else:
+        return
+    warn(
+        f"the loss is a mean {over}, and {counts}: the step is not that of one large batch. Say "
+        f"what to count: supervised(..., weight={count})"
+    )
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from .batch import (
     own_loss,
     refuse_lack,
 )
-from .checked_means import Shapes
+from .checked_means import Shapes, check_parts
 from .loss_parts import split_loss
 from .nested import map_tensors
 from .split import in_parts
@@ -244,6 +244,8 @@ class Supervised:
         if self.loss_fn is own_loss and self.weight is None:
             for each in (engine, engine.evaluation):
                 each.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_weight)
+        elif self.weight is None and (self.split or (self.update and self.update.accumulate > 1)):
+            engine.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_parts)
 
     def refuse_to_train(self, state: State[Any, Any]) -> None:
         """Say what is missing."""
@@ -285,6 +287,13 @@ class Supervised:
                 "weight=count_next_tokens) for a model that predicts the next token, "
                 "weight=count_tokens for others; both are in camshaft"
             )
+
+    def check_parts(self, state: State[Any, Output]) -> None:
+        """Warn if the parts of a step count otherwise than in one large batch."""
+        by_samples = "each part of split= counts by its samples"
+        counts = by_samples if self.split else "each batch of accumulate= counts the same"
+        if state.output is not None:
+            check_parts(self.loss_fn, state.output.target, counts)
 
     def share_buffers(self, state: State[Any, Any]) -> None:
         """Give all ranks the buffers of the first one, as a forward pass in training does."""

@@ -1,10 +1,11 @@
 """Losses whose mean over an evaluation is not that over samples: told, with the line to write."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
-from torch.nn.functional import mse_loss
+from torch.nn.functional import cross_entropy, mse_loss
 from torch.utils.data import DataLoader
 
 from camshaft import count_tokens, supervised
@@ -100,3 +101,58 @@ def test_padded_batches_of_a_loader_with_samples_first_are_never_told_of():
     evaluated(DataLoader(samples, 4, collate_fn=padded))  # [4, 9], [4, 6]
     evaluated(DataLoader(samples, batch_sampler=[[0, 1, 2, 3], [4, 5, 6, 7]], collate_fn=padded))
     evaluated(DataLoader(samples, 4, collate_fn=padded), weight=count_tokens)
+
+
+CLASS_WEIGHTS = torch.tensor([1.0, 5.0, 2.0], dtype=torch.float64)
+
+
+def of_classes(output):
+    return CLASS_WEIGHTS[output.target].sum()
+
+
+@pytest.mark.parametrize("options", [{"split": 2}, {"accumulate": 2}])
+@pytest.mark.parametrize(
+    ("loss_fn", "target", "weight", "says"),
+    [
+        (torch.nn.CrossEntropyLoss(CLASS_WEIGHTS), [0, 0, 1, 2], of_classes, "weights of their cl"),
+        (
+            partial(cross_entropy, weight=CLASS_WEIGHTS),
+            [0, 1, 1, 2],
+            of_classes,
+            "weights of their",
+        ),
+        (cross_entropy, [0, -100, 1, 2], count_tokens, r"not -100.*weight=count_tokens"),
+    ],
+)
+def test_parts_of_a_step_that_count_otherwise_than_in_one_batch_are_told_with_what_to_write(
+    loss_fn, target, weight, says, options
+):
+    inputs = torch.eye(4, 3, dtype=torch.float64)
+
+    def trained(**arguments):
+        model = torch.nn.Linear(3, 3, bias=False).double()
+        torch.nn.init.eye_(model.weight)
+        engine = supervised(
+            model, torch.optim.SGD(model.parameters(), lr=0.1), loss_fn, **arguments
+        )
+        size = 2 if "accumulate" in arguments else 4
+        engine.run(
+            DataLoader([*zip(inputs, torch.tensor(target), strict=True)], size), max_epochs=1
+        )
+        return model.weight.detach()
+
+    whole = trained()
+    with pytest.warns(UserWarning, match=says):
+        assert (trained(**options) - whole).abs().max() > 1e-4
+    assert (trained(**options, weight=weight) - whole).abs().max() < 1e-12
+
+
+def test_parts_with_targets_that_all_count_alike_are_not_told_of():
+    model = torch.nn.Linear(3, 3)
+    for loss_fn, target in [
+        (cross_entropy, torch.tensor([0, 1, 2, 1])),
+        (torch.nn.CrossEntropyLoss(CLASS_WEIGHTS.float()), torch.eye(4, 3)),  # over samples
+        (torch.nn.MultiMarginLoss(weight=CLASS_WEIGHTS.float()), torch.tensor([0, 1, 2, 1])),
+    ]:
+        engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=3)
+        engine.run([(torch.eye(4, 3), target)], max_epochs=1)
