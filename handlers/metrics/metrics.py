@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, Weight, part_of, ranks, weight_of
-from .running import RunningMetrics, refuse_keepers
+from .running import RunningMetrics, refuse_keepers, warn_of_groups
 
 METHODS = ("reset", "update", "compute")
 MISSING = object()
@@ -63,6 +63,7 @@ class Metrics:
             raise TypeError(f"Metrics({self.metrics!r}): needs a dict of metrics by their names")
         for name, metric in self._by_name().items():
             refuse_keepers(metric)
+            warn_of_groups(metric)
             methods = [callable(getattr(metric, method, None)) for method in METHODS]
             is_function = callable(metric) and not any(methods)
             if isinstance(metric, type) or not (all(methods) or is_function):

@@ -5,14 +5,19 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from itertools import combinations
 from typing import Any
 
 import torch
 from torch.nn import Module
 
 from ...engine import Means, Number, flat, mean_over_ranks, metric_states, ranks
+from ...engine.checks import warn
 
 KEEPERS = ("MetricTracker", "MinMaxMetric")
+ALIKE = {"average", "validate_args"}
+"""Settings that `update` of torchmetrics reads, and that change nothing in a state of one shape."""
+SETTINGS = {int, float, str, type(None)}
 NO_TARGETS = "batches without targets"
 """In a saved state, beside the names of metrics."""
 
@@ -122,6 +127,29 @@ def refuse_keepers(metric: Any) -> None:
                 "History()['val/accuracy'] then has the value of each evaluation, for min() and "
                 "max(), and RestoreBest('val/accuracy') and best(1, 'val/accuracy') keep the best"
             )
+
+
+def warn_of_groups(metric: Any) -> None:
+    """Warn of a collection whose metrics with other settings may get one state.
+
+    MetricCollection of torchmetrics 1.9 updates one metric for all whose states are equal after the
+    first batch, whatever they are of. Those that `update` reads other settings of may differ later.
+    """
+    for each in metric.modules() if isinstance(metric, Module) else ():
+        if getattr(each, "_enable_compute_groups", False) is not True:
+            continue
+        for (name, one), (other_name, other) in combinations(each.items(keep_base=True), 2):
+            update = type(one).update
+            read = getattr(update, "__code__", None) if type(other).update is update else None
+            for field in {*read.co_names} - ALIKE if read is not None else ():
+                ours, theirs = vars(one).get(field), vars(other).get(field)
+                if ours != theirs and {type(ours), type(theirs)} <= SETTINGS:
+                    warn(
+                        f"the metrics {name!r} and {other_name!r} of a MetricCollection differ by "
+                        f"their {field} ({ours!r}, {theirs!r}). If the first batch gives both the "
+                        "same counts, torchmetrics computes one of them for both from then on: "
+                        "write MetricCollection(..., compute_groups=False)"
+                    )
 
 
 def _takes(update: Callable[..., Any], arguments: int) -> bool:

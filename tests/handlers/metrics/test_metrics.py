@@ -11,7 +11,7 @@ import ignite.metrics
 import pytest
 import torch
 import torchmetrics
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import BinaryRecall, MulticlassAccuracy, MulticlassF1Score
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Average, Checkpoint, Collect, Metrics, Totals, Validate
@@ -156,6 +156,35 @@ def test_a_collection_gives_its_names_after_its_own():
     assert set(build(Metrics(collection())).evaluate(batches(5)).metrics) == {
         *("loss", "accuracy", "f1")
     }
+
+
+@pytest.mark.parametrize(
+    ("options", "is_told"),
+    [
+        (({"threshold": 0.5}, {"threshold": 0.7}), True),
+        (({"ignore_index": None}, {"ignore_index": 0}), True),
+        (({"threshold": 0.5}, {"validate_args": False}), False),
+    ],
+)
+def test_a_collection_that_may_take_two_metrics_for_one_is_told_of(options, is_told, recwarn):
+    def collection(**groups):
+        one, other = (BinaryRecall(**each) for each in options)
+        return torchmetrics.MetricCollection({"one": one, "other": other}, **groups)
+
+    Metrics(collection(compute_groups=False))
+    assert not recwarn.list
+    Metrics({"val": collection()})
+    assert ["compute_groups=False" in str(each.message) for each in recwarn] == [True] * is_told
+
+
+def test_a_collection_without_groups_measures_each_metric():
+    metrics = {f"at{t}": BinaryRecall(threshold=t / 10) for t in (5, 7)}
+    engine = Engine(lambda state, batch: batch)
+    engine.add(Metrics(torchmetrics.MetricCollection(metrics, compute_groups=False), select=tuple))
+    first = (torch.tensor([0.1, 0.9]), torch.tensor([0, 1]))  # one recall at both thresholds
+    second = (torch.tensor([0.6]), torch.tensor([1]))
+    found = engine.run([first, second], max_epochs=1).metrics
+    assert (found["at5"], found["at7"]) == (1.0, 0.5)
 
 
 def test_training_may_go_without():
