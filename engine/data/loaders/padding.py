@@ -29,6 +29,9 @@ class Padded:
         value: The padding value.
         fields: Other padding values for fields of a sample, by key or by position.
 
+    Raises:
+        ValueError: The samples of a batch have other fields, or other numbers of them.
+
     >>> import torch
     >>> collate = Padded(fields={"labels": -100})
     >>> a, b = torch.tensor([1, 2, 3]), torch.tensor([4])
@@ -45,6 +48,12 @@ class Padded:
         """Make a batch of samples."""
         first = samples[0]
         if isinstance(first, Mapping):
+            for number, each in enumerate(samples):
+                if each.keys() != first.keys():  # torch's own would drop what the first one lacks
+                    raise ValueError(
+                        f"sample {number} of a batch has the fields {[*each]}, and the first one "
+                        f"{[*first]}: Padded needs the same fields in each sample"
+                    )
             return {name: self._batch([each[name] for each in samples], name) for name in first}
         if isinstance(first, tuple):
             parts = enumerate(zip(*samples, strict=True))

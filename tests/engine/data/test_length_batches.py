@@ -181,3 +181,10 @@ def test_a_number_of_lengths_that_is_not_that_of_the_samples_is_an_error():
         loader = DataLoader([1.0] * 5, batch_sampler=LengthBatches(lengths, 2))
         with pytest.raises(ValueError, match=f"got {len(lengths)} lengths, and the data set has 5"):
             Engine(lambda state, batch: None).run(loader, max_epochs=1)
+
+
+@pytest.mark.parametrize("first_has_all", [True, False])
+def test_samples_with_other_fields_than_the_first_one_are_refused_in_either_order(first_has_all):
+    samples = [{"ids": torch.ones(2), "mask": torch.ones(2)}, {"ids": torch.ones(3)}]
+    with pytest.raises(ValueError, match=r"sample 1 of a batch has the fields .*the same fields"):
+        Padded()(samples if first_has_all else samples[::-1])
