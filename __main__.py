@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (checkpoints.NoCheckpointError, report.NothingToReportError) as error:
         return _complain(error, 2)
-    except (ImportError, OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, OverflowError, TypeError, ValueError) as error:
         return _complain(error, 2 if command is commands.diff else 1)
 
 
@@ -250,7 +250,10 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         lambda: start,
         CONFIG,
         _of("path", "what it runs: it is code", type=Path, metavar="CONFIG.yaml"),
-        _of("overrides", "changes, in the grammar of Hydra's", metavar="KEY=VALUE", nargs="*"),
+        _of(
+            *("overrides", "changes, in the grammar of Hydra's"),
+            **{"metavar": "KEY=VALUE", "nargs": "*", "default": []},
+        ),
         _of(
             *("--max-batches", "for trials: end each pass after N batches"),
             **_NUMBER | {"type": _at_least(1)},

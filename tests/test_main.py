@@ -79,8 +79,13 @@ def test_a_reader_that_has_enough_is_no_error(path):
     assert process.returncode == 0
 
 
+def test_a_port_that_no_machine_has_is_one_line(path, capsys):
+    assert main(["watch", str(path.parent), "--port", "70000"]) == 1
+    assert capsys.readouterr().err == "camshaft: bind(): port must be 0-65535.\n"
+
+
 @pytest.mark.parametrize(
-    "arguments", [[], ["look"], ["verify"], ["prune", "run"], ["inspect", "run", "--what"]]
+    "arguments", [[], ["look"], ["verify"], ["run"], ["prune", "run"], ["inspect", "run", "--what"]]
 )
 def test_a_wrong_command_line_is_code_2(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):

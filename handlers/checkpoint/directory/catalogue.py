@@ -189,6 +189,8 @@ class Checkpoints(list[Saved]):
             if len(self.broken) > SHOWN:
                 logger.warning("%d checkpoints in all are broken", len(self.broken))
             return saved
+        if self._unread:
+            raise self._unread[max(self._unread)]
         if self.broken:
             some = list(self.broken.items())[:SHOWN]
             listed = "".join(f"\n  {name}: {reason}" for name, reason in some)
