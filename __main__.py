@@ -69,6 +69,8 @@ RTOL = "ignore relative differences up to this, as between machines"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit code; an error is one line on standard error."""
     line = sys.argv[1:] if arguments is None else arguments
+    if sys.stdout is None:  # closed, as by cron or `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parsed, rest = _parser(line).parse_known_args(line)
     given = vars(parsed)
     command: Callable[..., int] = given.pop("command")()
