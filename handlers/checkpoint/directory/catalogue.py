@@ -53,6 +53,8 @@ def saved_at(path: Path) -> Saved:
             if len(text) > budget.LARGEST_MANIFEST:
                 raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
             manifest = Manifest.of_json(text)
+        except UnreadCheckpoint:
+            raise
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
         name = path.name
