@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -73,7 +74,7 @@ class LogsRows(ABC):
         bookmark.open(state)
         if not state.control.writes:
             return
-        name, place = state.engine.name_of(self), partial(bookmark.place, state)
+        name, place = state.engine.name_of(self), partial(bookmark.place, state, os.getcwd())
         delivery = (Background if self.background else Direct)(name, self.writer, place)
         delivery.open()
         log = state.recall(self, OpenLog, saved=False)
