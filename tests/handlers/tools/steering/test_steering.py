@@ -222,7 +222,7 @@ def test_a_script_that_moves_to_another_directory_is_steered_all_the_same(tmp_pa
 
     assert engine.run(DATA, max_epochs=9).iteration == 4
     threads[0].join(60)
-    assert changes(tmp_path / "run") == [({"stop": True}, 4)]
+    assert changes(tmp_path / "run") == [({"stop": None}, 4)]
 
 
 def test_a_save_is_made_at_once(tmp_path):
