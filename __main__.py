@@ -254,7 +254,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         _of("path", "what it runs: it is code", type=Path, metavar="CONFIG.yaml"),
         _of(
             *("overrides", "changes, in the grammar of Hydra's"),
-            **{"metavar": "KEY=VALUE", "nargs": "*", "default": []},
+            **_FILE | {"type": str, "metavar": "KEY=VALUE", "nargs": "*", "default": []},
         ),
         _of(
             *("--max-batches", "for trials: end each pass after N batches"),
