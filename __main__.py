@@ -69,6 +69,8 @@ RTOL = "ignore relative differences up to this, as between machines"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out one command and return its exit code; an error is one line on standard error."""
     line = sys.argv[1:] if arguments is None else arguments
+    if sys.stdout is None:  # closed, as by cron or `>&-`
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     parsed, rest = _parser(line).parse_known_args(line)
     given = vars(parsed)
     command: Callable[..., int] = given.pop("command")()
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except (checkpoints.NoCheckpointError, report.NothingToReportError) as error:
         return _complain(error, 2)
-    except (ImportError, OSError, TypeError, ValueError) as error:
+    except (ImportError, OSError, OverflowError, TypeError, ValueError) as error:
         return _complain(error, 2 if command is commands.diff else 1)
 
 
@@ -250,7 +252,10 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         lambda: start,
         CONFIG,
         _of("path", "what it runs: it is code", type=Path, metavar="CONFIG.yaml"),
-        _of("overrides", "changes, in the grammar of Hydra's", metavar="KEY=VALUE", nargs="*"),
+        _of(
+            *("overrides", "changes, in the grammar of Hydra's"),
+            **_FILE | {"type": str, "metavar": "KEY=VALUE", "nargs": "*", "default": []},
+        ),
         _of(
             *("--max-batches", "for trials: end each pass after N batches"),
             **_NUMBER | {"type": _at_least(1)},

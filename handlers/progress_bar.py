@@ -82,7 +82,7 @@ class ProgressBar:
         show.write = state.metrics.writes
         file = self.file or sys.stderr
         in_notebook = self.file is None and KERNEL in sys.modules
-        if show.display is not None:  # of the whole run
+        if show.display is not None or not (in_notebook or file):  # of the whole run; nowhere
             return
         if in_notebook or file.isatty():
             show.display = Bar(state, None if in_notebook else file)

@@ -79,8 +79,19 @@ def test_a_reader_that_has_enough_is_no_error(path):
     assert process.returncode == 0
 
 
+def test_a_closed_standard_output_is_no_error(path, monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)  # as after `>&-`
+    assert main(["verify", str(path.parent)]) == 0
+    sys.stdout.close()
+
+
+def test_a_port_that_no_machine_has_is_one_line(path, capsys):
+    assert main(["watch", str(path.parent), "--port", "70000"]) == 1
+    assert capsys.readouterr().err == "camshaft: bind(): port must be 0-65535.\n"
+
+
 @pytest.mark.parametrize(
-    "arguments", [[], ["look"], ["verify"], ["prune", "run"], ["inspect", "run", "--what"]]
+    "arguments", [[], ["look"], ["verify"], ["run"], ["prune", "run"], ["inspect", "run", "--what"]]
 )
 def test_a_wrong_command_line_is_code_2(arguments, capsys):
     with pytest.raises(SystemExit, match="2"):

@@ -124,7 +124,7 @@ class Feed(Generic[Batch]):
         control, position = self.state.control, self.position
         self.is_open = True
         stored = None if position is None else position.rng_when_stored
-        rng = control.completed if is_over else stored
+        rng = (is_over and control.completed) or stored
         if position is not None and position.number and self._pass is None:
             rng = rng or self.source.capture()
             if is_over or (self.state.end is not None and not control.in_epoch):

@@ -98,7 +98,7 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             no list.
         ValueError: `resume="best"` without exactly one `best(...)` in `keep`, `start_over` together
             with `resume`, or a directory that is the address of an object store.
-        FileNotFoundError: `resume` is a path that does not exist.
+        FileNotFoundError: `resume` is a path at which no directory is.
 
     >>> Checkpoint("runs/digits", resume="best")
     Traceback (most recent call last):
@@ -135,10 +135,10 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
                 f"parent={str(self.parent)!r} and resume={self.resume!r}: a run that forks off "
                 "goes on from its own checkpoints when it is started again; write resume=True"
             )
-        if self._path is not None and not self._path.exists():
+        if self._path is not None and not self._path.is_dir():
             raise FileNotFoundError(
-                f"resume={str(self.resume)!r}: this path does not exist; resume needs to be True, "
-                "'latest', 'best', or the path of one checkpoint"
+                f"resume={str(self.resume)!r}: no directory is at this path; resume needs to be "
+                "True, 'latest', 'best', or the path of one checkpoint"
             )
         for word, names in (("override", self.override), ("reset", self.reset)):
             if isinstance(names, str) or not all(isinstance(name, str) for name in names):

@@ -39,6 +39,8 @@ class NotRegularError(OSError):
     def __init__(self, path: Path, status: os.stat_result) -> None:
         kind = kind_of(status.st_mode)
         remedy = "remove it, or choose another name"
+        if kind == "directory":
+            remedy = "name a file, or move the directory away"
         if kind == "link":
             remedy = "files of a run are not opened through links, so put the file itself there"
         super().__init__(f"{path} is not a regular file but a {kind}; {remedy}")

@@ -80,6 +80,11 @@ class HangWatchdog:
 
     def begin(self, state: State[Any, Any]) -> None:
         """Start the thread."""
+        if self.path is None and not (sys.__stderr__ or sys.stderr):
+            raise RuntimeError(
+                "HangWatchdog() writes to standard error, which is closed; name a file: "
+                "HangWatchdog(path='hang.txt')"
+            )
         state.recall(self, partial(ClockWatch, self, state), saved=False).start()
 
     def begin_evaluation(self, state: State[Any, Any]) -> None:

@@ -36,7 +36,7 @@ class RowFile(ABC):
 
     def __init__(self, path: str | os.PathLike[str], start: Start) -> None:
         """Open the file: drop later rows in a resumed run, move the file of another run aside."""
-        self.path: Path = Path(path)
+        self.path: Path = Path(start.folder, path)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sweep(self.path.parent, re.escape(self.path.name))
         refuse_odd(self.path)

@@ -34,13 +34,13 @@ class ImageFiles(LogsRows):
 
     def writer(self, start: Start) -> WriterOf:
         """Open nothing: a folder needs no opening."""
-        swept = set[tuple[str, ...]]()
+        directory, swept = Path(start.folder, self.directory), set[tuple[str, ...]]()
 
         def write(row: Row) -> None:
             for name, medium in row.media.items():
                 if isinstance(medium, Image):
                     parts = tuple(safe_name(part) for part in name.split("/") if part)
-                    folder = make_directory_inside(Path(self.directory), *parts)
+                    folder = make_directory_inside(directory, *parts)
                     if parts not in swept:
                         swept.add(parts)
                         sweep(folder, r"\d+\.png")

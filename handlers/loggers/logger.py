@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -73,7 +75,10 @@ class LogsRows(ABC):
         bookmark.open(state)
         if not state.control.writes:
             return
-        name, place = state.engine.name_of(self), partial(bookmark.place, state)
+        folder = ""
+        with suppress(FileNotFoundError):  # the folder is removed: an absolute path needs none
+            folder = os.getcwd()
+        name, place = state.engine.name_of(self), partial(bookmark.place, state, folder)
         delivery = (Background if self.background else Direct)(name, self.writer, place)
         delivery.open()
         log = state.recall(self, OpenLog, saved=False)

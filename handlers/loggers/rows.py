@@ -53,6 +53,8 @@ class Start:
     """True if the run goes on, so that the log has rows of it."""
     row: Row | None = None
     """The first of these rows that the run had made before, if any: the log may have it."""
+    folder: str = ""
+    """Where the run started, for relative paths: the script may have moved when it is reopened."""
 
 
 class Writer(Protocol):
@@ -173,7 +175,7 @@ class Bookmark:
         same = [each for each in self.latest if each["iteration"] >= first]
         self.latest = [*same[1 - MOST :], row._asdict()]
 
-    def place(self, state: State[Any, Any]) -> tuple[Start, list[Row]]:
+    def place(self, state: State[Any, Any], folder: str = "") -> tuple[Start, list[Row]]:
         """Where in its run to open a log, and the rows to write to it again.
 
         The log drops its rows from the iteration of the first of them on.
@@ -184,5 +186,5 @@ class Bookmark:
             clocks = [entry[2][0] for entry in state.metrics.entries(self.write).values()]
             first = min([*clocks, state.iteration + 1])
         rows = [Row(**row) for row in self.latest]
-        start = Start(self.run, first if state.iteration else 0, state.iteration > 0, *rows[:1])
-        return start, rows
+        first, row = first if state.iteration else 0, rows[0] if rows else None
+        return Start(self.run, first, state.iteration > 0, row, folder), rows

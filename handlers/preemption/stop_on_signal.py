@@ -7,7 +7,6 @@ import math
 import os
 import signal
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import current_thread, main_thread
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.state import leave_evaluations, under_way
 from .leaving import Leaving
-from .watchdog import Watchdog, kill_children
+from .watchdog import Watchdog, kill_children, say
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -263,8 +262,7 @@ class SignalWatch:
         elif inner and not inner.training:
             what = "leaves this evaluation, which the resumed run makes again"
         name = signal.Signals(number).name
-        with suppress(OSError):  # print and logging may be in the middle of a line
-            os.write(2, f"{name}: {what}; a second signal ends it now\n".encode())
+        say(f"{name}: {what}; a second signal ends it now")
         before = self._before[number]
         if callable(before) and before is not signal.default_int_handler:
             before(number, frame)

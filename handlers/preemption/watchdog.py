@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -60,10 +61,19 @@ class Watchdog:
     def _end(self, number: int) -> NoReturn:
         try:
             kill_children()
-            text = f"StopOnSignal: {self._deadline:g} s after the signal, the process is ended\n"
-            os.write(2, text.encode())  # the main thread may hold the locks of logging
+            say(f"StopOnSignal: {self._deadline:g} s after the signal, the process is ended")
         finally:
             os._exit(128 + number if self._exit_code is None else self._exit_code)
+
+
+def say(line: str) -> None:
+    """Write a line to standard error at once: the main thread may hold the locks of logging.
+
+    Where standard error was closed as the process began, a file of the run may have its number.
+    """
+    if sys.__stderr__ is not None:
+        with suppress(OSError):
+            os.write(2, f"{line}\n".encode())
 
 
 def kill_children() -> None:

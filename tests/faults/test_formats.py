@@ -16,7 +16,7 @@ from torch import nn
 from camshaft import Events, supervised
 from camshaft.handlers import Checkpoint, EarlyStopping, LRSchedule
 from camshaft.handlers.checkpoint import BrokenCheckpoint
-from camshaft.handlers.checkpoint.format import Manifest
+from camshaft.handlers.checkpoint.format import Manifest, UnreadCheckpoint
 
 FORMAT = Manifest().format
 GOLDEN = Path(__file__).parent / "golden"
@@ -83,15 +83,16 @@ def test_there_is_one_of_this_format():
 def test_a_format_of_the_past_or_the_future_is_refused_with_what_is_needed(number, tmp_path):
     directory = shutil.copytree(GOLDEN / f"format-{FORMAT}", tmp_path / "run")
     (path,) = directory.glob("iteration-*")
-    body = json.loads((path / "manifest.json").read_text())
-    del body["sha256"]
-    body["format"] = number
-    digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-    (path / "manifest.json").write_text(json.dumps({**body, "sha256": digest}))
+    older = shutil.copytree(path, directory / "iteration-0000000003")  # which is not taken for it
+    for place, changed in ((path, {"format": number}), (older, {"iteration": 3, "number": 0})):
+        body = json.loads((place / "manifest.json").read_text()) | changed
+        del body["sha256"]
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        (place / "manifest.json").write_text(json.dumps({**body, "sha256": digest}))
     says = f"it is of format {number}, and this reads 3; read it with the version that wrote it"
     with pytest.raises(BrokenCheckpoint, match=says):
         run(directory, 6, resume=path)
-    with pytest.raises(ValueError, match=says):
+    with pytest.raises(UnreadCheckpoint, match=says):
         run(directory, 6, resume=True)
 
 

@@ -331,6 +331,12 @@ def test_an_output_that_takes_nothing_costs_one_warning(caplog):
     assert caplog.messages == ["ProgressBar: OSError: no space left; the run goes on"]
 
 
+def test_without_standard_error_nothing_is_drawn(monkeypatch):
+    monkeypatch.setattr("sys.stderr", None)  # as after `2>&-`, or under pythonw
+    engine = Engine(lambda state, batch: None, ProgressBar(interval=ALWAYS))
+    assert engine.run([1, 2, 3], max_epochs=2).iteration == 6
+
+
 def test_what_cannot_be_meant_is_refused():
     seconds: Any = 5
     with pytest.raises(TypeError, match="interval=5"):

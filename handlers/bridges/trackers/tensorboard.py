@@ -83,7 +83,8 @@ class TensorBoard(LogsRows):
     def writer(self, start: Start) -> EventFile:
         """Open an event file that goes on where the run is."""
         graph = None if self.graph is None or start.is_resumed else graph_of(*self.graph)
-        return EventFile(os.fspath(self.directory), start.first, self.hparams, graph)
+        directory = os.path.join(start.folder, self.directory)
+        return EventFile(directory, start.first, self.hparams, graph)
 
 
 class EventFile:

@@ -53,6 +53,8 @@ def saved_at(path: Path) -> Saved:
             if len(text) > budget.LARGEST_MANIFEST:
                 raise ValueError(f"it has more than {budget.LARGEST_MANIFEST:,} bytes")
             manifest = Manifest.of_json(text)
+        except UnreadCheckpoint:
+            raise
         except ValueError as error:
             raise ValueError(f"cannot be used: {error}") from error
         name = path.name
@@ -189,6 +191,8 @@ class Checkpoints(list[Saved]):
             if len(self.broken) > SHOWN:
                 logger.warning("%d checkpoints in all are broken", len(self.broken))
             return saved
+        if self._unread:
+            raise self._unread[max(self._unread)]
         if self.broken:
             some = list(self.broken.items())[:SHOWN]
             listed = "".join(f"\n  {name}: {reason}" for name, reason in some)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -48,6 +49,8 @@ LONGEST = 300
 PATIENCE = 30.0
 """Seconds that a restarted rank 0 waits for its predecessor, which may still be ending."""
 NO_SUMS = Checksums(0, [])
+OF_OTHERS = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""Errors of a directory that this user may not write to."""
 
 
 class Directory:
@@ -60,6 +63,8 @@ class Directory:
         self._is_held: Callable[[], bool] = lambda: False
         self._known: dict[str, tuple[object, Saved]] = {}
         """By name: the checkpoints, and what changes if another one has the name."""
+        self._told: set[Path] = set()
+        """The checkpoints that could not be hidden."""
 
     @property
     def names(self) -> list[str]:
@@ -82,9 +87,18 @@ class Directory:
         On several ranks this waits for the lock: a launcher restarts all ranks when one has failed,
         and the rank 0 of before may still be ending.
         """
-        make_directory(self.path)
         patience = PATIENCE if ranks.world_size() > 1 else 0.0
-        self._is_held = self._held.enter_context(locked(self.path, patience))
+        try:
+            make_directory(self.path)
+            self._is_held = self._held.enter_context(locked(self.path, patience))
+        except OSError as error:
+            if error.errno in OF_OTHERS:
+                error.add_note(
+                    f"A run needs to write to {self.path}. To go on from checkpoints that you may "
+                    "only read: Checkpoint('a directory of your own', resume=True, "
+                    f"parent={str(self.path)!r})"
+                )
+            raise
         sweep_run(self.path)
 
     def renew(self) -> None:
@@ -237,9 +251,11 @@ class Directory:
                 each.path.rename(path)
                 paths.append(path)
             except OSError as error:
-                logger.warning(
-                    "the checkpoint %s is no longer wanted, but stays: %s", each.path, error
-                )
+                if each.path not in self._told:  # each save tries again
+                    logger.warning(
+                        "the checkpoint %s is no longer wanted, but stays: %s", each.path, error
+                    )
+                self._told.add(each.path)
         return paths
 
     def drop(self, saved: Saved) -> bool:

@@ -17,7 +17,7 @@ from ...common import WEIGHTS_OF, version_of
 from ...files import budget, tree_of
 from .checksums import COLUMN, MANY, Checksums, ManyChecksums, in_columns, of_columns
 from .codec import Encoder, decode, rank_file
-from .errors import UnreadableError
+from .errors import UnreadableError, UnreadCheckpoint
 from .tensors import Payload
 
 FORMAT = 3
@@ -132,7 +132,8 @@ class Manifest:
         """The manifest of a text.
 
         Raises:
-            ValueError: The text is damaged, of another format, or names a file elsewhere.
+            UnreadCheckpoint: It is of another format.
+            ValueError: The text is damaged, or names a file elsewhere.
         """
         try:
             text = text.encode() if isinstance(text, str) else text
@@ -140,7 +141,7 @@ class Manifest:
             if body.pop("sha256") != _digest(body):
                 raise ValueError("its checksum does not fit its text")
             if body["format"] != FORMAT:
-                raise ValueError(
+                raise UnreadCheckpoint(  # which is whole, as far as one can see
                     f"it is of format {body['format']!r}, and this reads {FORMAT}; read it with "
                     f"the version that wrote it: {body.get('versions')}"
                 )

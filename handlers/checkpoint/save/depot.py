@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....engine import State, ranks
-from ...files import remove_path, synchronise
+from ...files import printable, remove_path, synchronise
 from ..directory import (
     Checkpoints,
     Directory,
@@ -109,6 +109,12 @@ class Depot:
             else:
                 saved = found.best_by(keep.bests[0]) if which == "best" else found.latest()
                 broken.extend(sorted(found.broken))
+                if saved is None and (name := self.home.latest):
+                    logger.warning(
+                        "%s/LATEST names %s, which is not there, nor is any other checkpoint: a "
+                        "new run begins. If a copy has left them out, stop it, and bring them",
+                        *(self._given, printable(name)),
+                    )
             next_number(found)  # a run that cannot save should not begin
             return saved
 

@@ -85,6 +85,13 @@ class SavingHandler:
             raise ValueError(
                 f"{error}; keep= is saved as this text, so use fewer claims"
             ) from error
+        try:
+            str(directory).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"directory={str(directory)!r} has bytes that are not UTF-8, where safetensors "
+                "reads no file; rename the directory"
+            ) from error
         if Path(directory).is_file():
             raise NotADirectoryError(
                 f"directory={str(directory)!r} is a file; name a directory for checkpoints"

@@ -30,8 +30,8 @@ def tail(path: Path, count: int, as_json: bool) -> int:
     files, ending = dict[Path, FollowedFile](), Ending(path)
     if not _rows_in(path) and not ending.path.exists():
         raise NothingToReportError(f"{path} holds no rows, which JSONLines writes, and no journal")
-    if not ending.path.exists():
-        _say(f"{path} has no journal, so nothing tells when the run ends; Ctrl-C ends this")
+    if not parts_in(path)[0]:
+        _say(f"{path} has no journal to read, so nothing tells when the run ends; Ctrl-C ends this")
     try:
         while True:
             is_over = ending.look()  # before the rows: what was written until then is shown

@@ -70,7 +70,9 @@ def run_config(
         parts = Parts(settings)
         with ranks.process_group():
             engine = parts.engine()
-            return engine, engine.run(**parts.make("run"))
+            if all((run := parts.make("run")).get(each) is None for each in LIMITS):
+                raise ConfigError(f"run: needs one of {', '.join(LIMITS)}", "run")
+            return engine, engine.run(**run)
     except ConfigError as error:
         number = next(filter(None, (line_of(Path(path), key) for key in error.keys)), 0)
         place = f"{path}, line {number}" if number else f"{path}"

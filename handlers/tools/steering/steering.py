@@ -73,7 +73,7 @@ class Steering:
         for name, (of_script, value) in done.limits.items():
             if todo.limits[name] == of_script:  # else the script was changed meanwhile, and counts
                 setattr(state, name, value)
-        directory = Path(self.directory)
+        directory = todo.directory = Path(self.directory).absolute()  # the script may move
         with ranks.on_all_ranks("read the ledger of Steering"):
             own = read_ledger(directory)
         # Hosts that share no disk have a copy each: rank 0 may come back on another one.
@@ -98,7 +98,7 @@ class Steering:
             if rows and ranks.rank() > 0:
                 todo.ledger += rows
                 if ranks.local_rank() == 0:
-                    _write(Path(self.directory), todo.ledger)
+                    _write(todo.directory, todo.ledger)
             todo.rows += _right(rows)
         if todo.rows and min(row["iteration"] for row in todo.rows) <= iteration:
             state.control.at_commit, state.control.has_requests = self.set, True
@@ -144,9 +144,9 @@ class Steering:
 
     def _asked(self, state: State[Any, Any], todo: ToDo) -> list[Row]:
         """What has been asked for since the last look, when it is in the ledger on the disk."""
-        paths, known = asked(Path(self.directory)), {row["request"] for row in todo.ledger}
+        paths, known = asked(todo.directory), {row["request"] for row in todo.ledger}
         rows = [_row_of(path, state) for path in paths if path.stem not in known]
-        if rows and not _write(Path(self.directory), [*todo.ledger, *rows]):
+        if rows and not _write(todo.directory, [*todo.ledger, *rows]):
             return []
         todo.ledger += rows
         for path in paths:
@@ -174,6 +174,7 @@ class ToDo:
     """The rows of the ledger that are to come."""
     limits: dict[str, int | None] = field(default_factory=dict)
     """The limits that the script gave."""
+    directory: Path = field(default_factory=Path)
 
 
 def _right(rows: Iterable[Row]) -> list[Row]:

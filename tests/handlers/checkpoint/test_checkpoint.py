@@ -258,13 +258,14 @@ def test_files_that_are_not_ours_stay(tmp_path):
 
 
 def test_a_checkpoint_that_holds_files_of_somebody_else_is_not_dropped(tmp_path, caplog):
-    engine = scoring([0.1] * 3, Checkpoint(tmp_path, keep=latest(1), background=False))
+    engine = scoring([0.1] * 4, Checkpoint(tmp_path, keep=latest(1), background=False))
     note = tmp_path / "iteration-0000000002/notes.txt"
     engine.on(Events.EPOCH_STARTED(at=2))(lambda state: note.write_text("mine"))
-    engine.run("ab", max_epochs=3)
+    engine.run("ab", max_epochs=4)
     assert note.read_text() == "mine"
-    assert numbers(tmp_path) == [2, 6]
-    assert "stays: it holds files that are not Camshaft's: ['notes.txt']" in caplog.text
+    assert numbers(tmp_path) == [2, 8]
+    said = "stays: it holds files that are not Camshaft's: ['notes.txt']"
+    assert caplog.text.count(said) == 1  # and not at each save
 
 
 def test_the_one_that_the_script_names_is_never_dropped(tmp_path):
@@ -456,6 +457,23 @@ def test_where_there_is_none_yet_the_run_starts(tmp_path, resume):
     assert scoring([0.1], handler).run("ab", max_epochs=1).epoch == 1
 
 
+def test_a_start_without_the_checkpoint_that_latest_names_is_told(tmp_path, caplog):
+    scoring([0.1], Checkpoint(tmp_path / "run")).run("ab", max_epochs=1)
+    (tmp_path / "copy").mkdir()
+    for file in filter(Path.is_file, (tmp_path / "run").iterdir()):  # as `cp run/* copy` does
+        shutil.copy(file, tmp_path / "copy")
+    assert not caplog.records
+    for _ in range(2):  # the second one goes on
+        scoring([0.1], Checkpoint(tmp_path / "copy", resume=True)).run("ab", max_epochs=1)
+        said = caplog.text
+        assert said.count(f"{tmp_path / 'copy' / 'LATEST'} names iteration-0000000002, which") == 1
+
+
+def test_a_directory_whose_name_safetensors_cannot_read_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="not UTF-8, where safetensors reads no file; rename"):
+        Checkpoint(tmp_path / os.fsdecode(b"caf\xe9"))
+
+
 @pytest.mark.parametrize("resume", [None, False])
 def test_without_resume_a_new_run_does_not_touch_the_checkpoints_of_another(tmp_path, resume):
     scoring([0.1] * 3, Checkpoint(tmp_path)).run("ab", max_epochs=3)
@@ -637,6 +655,7 @@ def test_a_handler_is_a_value_that_knows_no_run(tmp_path):
         ({"keep": 2}, TypeError, r"keep=2: needs latest\(\.\.\.\), best"),
         ({"resume": "best"}, ValueError, r"resume='best' needs one best\(\.\.\.\) in keep"),
         ({"resume": "latst"}, FileNotFoundError, "to be True, 'latest', 'best', or the path"),
+        ({"resume": __file__}, FileNotFoundError, "no directory is at this path"),
         ({"override": "optimizer.lr"}, TypeError, r"needs a list of names, such as \['optimizer"),
         ({"override": [Path("lr")]}, TypeError, "needs a list of names"),
         (
@@ -645,7 +664,7 @@ def test_a_handler_is_a_value_that_knows_no_run(tmp_path):
             "needs one best",
         ),
     ],
-    ids=["keep", "best without a claim", "typo", "a string", "no strings", "two claims"],
+    ids=["keep", "best without a claim", "typo", "a file", "a string", "no strings", "two claims"],
 )
 def test_what_cannot_be_meant_is_refused_when_the_handler_is_made(arguments, error, says):
     with pytest.raises(error, match=says):
@@ -751,3 +770,10 @@ def test_a_run_that_is_beyond_a_lower_limit_trains_nothing(tmp_path, limit):
     first.run(range(4), max_epochs=9)
     state = engine().run(range(4), **{limit: 1})
     assert (len(batches), state.iteration, state.step) == (6, 6, 6)
+
+
+def test_a_finished_run_with_a_lower_limit_leaves_the_generators_as_it_did(tmp_path):
+    def drawn(seed, max_epochs):
+        return Script((Checkpoint(tmp_path, resume=True),), seed).run(max_epochs=max_epochs)["next"]
+
+    assert equal(drawn(1, max_epochs=3), drawn(2, max_epochs=2))

@@ -56,6 +56,15 @@ def test_a_run_that_hangs_in_c_with_the_interpreter_held_is_ended_and_its_stacks
     assert "backtrack" in result.stderr
 
 
+def test_without_standard_error_a_file_is_asked_for(tmp_path, monkeypatch):
+    for name in ("stderr", "__stderr__"):
+        monkeypatch.setattr(f"sys.{name}", None)
+    with pytest.raises(RuntimeError, match=r"which is closed; name a file: HangWatchdog\(path="):
+        Engine(lambda state, batch: None, HangWatchdog()).run("ab", max_epochs=1)
+    watched = Engine(lambda state, batch: None, HangWatchdog(path=tmp_path / "hang.txt"))
+    assert watched.run("ab", max_epochs=1).iteration == 2
+
+
 def test_seconds_have_to_be_positive():
     with pytest.raises(ValueError, match=r"HangWatchdog\(seconds=0\)"):
         HangWatchdog(0)

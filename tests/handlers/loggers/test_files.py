@@ -11,7 +11,7 @@ import torch
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Checkpoint
-from camshaft.handlers.loggers import CSV, JSONLines, Row, Start
+from camshaft.handlers.loggers import CSV, Image, ImageFiles, JSONLines, Row, Start
 
 
 def row(number, loss):
@@ -101,6 +101,25 @@ def test_a_run_that_starts_anew_moves_the_rows_of_others_to_the_next_free_number
         assert loss in (tmp_path / name).read_text()
     assert [f"moved to {path}.{number}" in caplog.text for number in (1, 2)] == [True, True]
     assert all(kind.__name__ in message for message in caplog.messages)
+
+
+def test_a_script_that_moves_to_another_directory_has_its_logs_in_one(tmp_path, monkeypatch):
+    def step(state, batch):
+        (tmp_path / "elsewhere").mkdir(exist_ok=True)
+        state.metrics[f"loss {batch}"] = 1 / batch  # a new column, for which a table is replaced
+        state.metrics["image"] = Image(torch.rand(1, 2, 2))
+        if batch == 2:
+            (tmp_path / "run/rows.jsonl").unlink()  # it is opened again
+        os.chdir(tmp_path / "elsewhere")
+
+    monkeypatch.chdir(tmp_path)
+    each = Events.ITERATION_COMPLETED
+    engine = Engine(step, CSV("run/rows.csv", when=each), JSONLines("run/rows.jsonl", when=each))
+    engine.add(ImageFiles("run", when=each)).run([1, 2, 3], max_epochs=1)
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert len((tmp_path / "run/rows.csv").read_text().splitlines()) == 4
+    assert sorted(path.name for path in tmp_path.glob("run/image/*")) == ["1.png", "2.png", "3.png"]
+    assert rows(tmp_path / "run/rows.jsonl")[-1]["loss 3"] == 1 / 3
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])

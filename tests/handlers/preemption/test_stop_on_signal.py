@@ -450,6 +450,24 @@ def test_a_deadline_ends_the_process_and_its_children_whatever_it_is_doing(proce
     assert "0.5 s after the signal, the process is ended" in err
 
 
+CLOSED = """
+import os, signal, sys
+os.close(2)
+sys.stderr = sys.__stderr__ = None  # as Python begins where it is closed
+file = open(sys.argv[1], "w")
+assert file.fileno() == 2
+from camshaft import Engine
+from camshaft.handlers import StopOnSignal
+engine = Engine(lambda state, batch: signal.raise_signal(signal.SIGTERM), StopOnSignal())
+engine.run("ab", max_epochs=1)
+"""
+
+
+def test_where_standard_error_is_closed_the_file_of_its_number_gets_no_line(processes, tmp_path):
+    processes.run(CLOSED, tmp_path / "file", code=143)
+    assert (tmp_path / "file").read_text() == ""
+
+
 WAITING = """
 import logging, math, signal, sys
 from torch import nn

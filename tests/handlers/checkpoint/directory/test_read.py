@@ -78,3 +78,22 @@ def test_what_the_system_cannot_read_now_is_not_passed_over_for_an_older_one(
     for name in ("manifest.json", "state.json"):
         (tmp_path / "iteration-0000000002" / name).unlink(missing_ok=True)
     assert checkpoints(tmp_path).latest().manifest.iteration == 1
+
+
+def test_what_another_user_must_not_read_or_write_is_no_damage_and_can_be_a_parent(
+    tmp_path, monkeypatch
+):
+    save(tmp_path, 1)
+    opened = os.open
+
+    def refuse(name, *arguments, **options):
+        if str(name).endswith(("manifest.json", "LOCK")):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(name))
+        return opened(name, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(UnreadCheckpoint, match="could not be read: manifest.json.*Permission deni"):
+        checkpoints(tmp_path).latest()
+    with pytest.raises(PermissionError) as caught:
+        Directory(tmp_path).lock()
+    assert f"resume=True, parent={str(tmp_path)!r})" in caught.value.__notes__[0]

@@ -99,6 +99,7 @@ def test_it_begins_with_as_many_rows_as_are_asked_for(camshaft, tmp_path, count)
 def test_a_row_that_is_half_written_is_shown_when_it_is_whole(follow, tmp_path):
     rows = tmp_path / "run" / "rows.jsonl"
     write(rows, ROWS[:2])
+    (tmp_path / "run" / "journal.jsonl").write_text("version https://git-lfs.github.com/spec/v1\n")
     with rows.open("a") as file:
         file.write('{"iteration": 3, "lo')
     process = follow("-n", "1", "--json")
@@ -107,7 +108,7 @@ def test_a_row_that_is_half_written_is_shown_when_it_is_whole(follow, tmp_path):
         file.write('ss": 7}\n')
     assert json.loads(process.stdout.readline()) == {"iteration": 3, "loss": 7}
     process.send_signal(signal.SIGINT)
-    assert "no journal, so nothing tells when the run ends" in process.communicate()[1]
+    assert "no journal to read, so nothing tells when the run ends" in process.communicate()[1]
 
 
 def test_what_a_resumed_run_writes_again_is_not_shown_again(follow, tmp_path):

@@ -373,6 +373,7 @@ RUN = 'run: {data: "${data.train}", max_epochs: 3}'
         ("lr: 0.01", "lr:\n\t- 1", "found character '\\t' that cannot start any token"),
         (RUN, "run: text", "run: needs names and values, and not 'text'"),
         (RUN, "run:", ": lacks run; a run needs directory, engine, run"),
+        (RUN, 'run: {data: "${data.train}"}', "run: needs one of max_epochs, max_iterations, max_"),
         (RUN, "run: {data: [], 1: 2}", "run: engine.run has no argument '1'"),
         (RUN, "run: {data: [], max_steps: -1}", "run.max_steps: needs a whole number, and not -1"),
         ("seed: 3", "seed: many", "line 3: seed: seed_everything('many'): needs a whole number"),

@@ -210,6 +210,21 @@ def test_a_stop_saves_and_the_resumed_run_goes_on_and_does_not_stop_again(tmp_pa
     assert training(tmp_path).run(DATA, max_epochs=2).iteration == 24
 
 
+def test_a_script_that_moves_to_another_directory_is_steered_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    engine, threads = training("run"), []
+
+    @engine.on(Events.ITERATION_COMPLETED(at=3))
+    def move(state):
+        threads.append(ask(tmp_path / "run", "stop"))
+        (tmp_path / "elsewhere").mkdir()
+        os.chdir(tmp_path / "elsewhere")
+
+    assert engine.run(DATA, max_epochs=9).iteration == 4
+    threads[0].join(60)
+    assert changes(tmp_path / "run") == [({"stop": None}, 4)]
+
+
 def test_a_save_is_made_at_once(tmp_path):
     run_of(tmp_path, ["save", "--at", "+1"])
     saved = [each.manifest for each in checkpoints(tmp_path)]
