@@ -67,7 +67,7 @@ class Turned(Sampler):
         self.order = [*state["order"]]
 
 
-def divided(directory, epochs):
+def divided(directory, iterations):
     """Train with all of these; what this rank has in the end."""
     torch.manual_seed(0)
     model = DistributedDataParallel(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)))
@@ -80,7 +80,7 @@ def divided(directory, epochs):
 
     objects = {"model": model, "optimizer": optimizer, "seen": seen, "sampler": sampler}
     engine = Engine(step, Checkpoint(directory, when=EACH(every=3), resume=True), objects=objects)
-    engine.run(DataLoader(DATA, sampler=sampler), max_epochs=3, max_iterations=epochs)
+    engine.run(DataLoader(DATA, sampler=sampler), max_epochs=3, max_iterations=iterations)
     kept = {n: each["momentum"].tolist() for n, each in optimizer.state_dict()["state"].items()}
     return [each.tolist() for each in model.parameters()], kept, seen.samples, sampler.order
 
@@ -108,6 +108,37 @@ def averaged(directory, when):
         return str(error)
 
 
+class Fading:
+    """The state of a communication hook: gradients count half from the sixth call on."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def state_dict(self):
+        return {"calls": self.calls}
+
+    def load_state_dict(self, state):
+        self.calls = state["calls"]
+
+    def average(self, bucket):
+        self.calls += 1
+        part = bucket.buffer() / (2 if self.calls < 6 else 4)
+        return dist.all_reduce(part, async_op=True).get_future().then(lambda it: it.value()[0])
+
+
+def hooked(directory, iterations, is_named):
+    """Train with a hook that keeps a state; the weights in the end."""
+    torch.manual_seed(0)
+    model, fading = DistributedDataParallel(nn.Linear(4, 2)), Fading()
+    model.register_comm_hook(fading, Fading.average)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.01), mse_loss)
+    if is_named:
+        engine.objects["fading"] = fading
+    engine.add(Checkpoint(directory, when=EACH(every=4), resume=True))
+    engine.run(DATA, max_iterations=iterations)
+    return [each.tolist() for each in model.parameters()]
+
+
 def grown(directory):
     """A group is added to the optimizer of a sharded model that has an average."""
     model = fully_shard(nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2)))
@@ -129,4 +160,8 @@ with ranks.process_group("gloo"):
         "between": averaged(f"{base}/between", EACH(at=(2, 3))),
     }
     grown(f"{base}/grown")
+    whole = hooked(f"{base}/hooked", 8, is_named=True)
+    hooked(f"{base}/named", 5, is_named=True)
+    found["hooked"] = hooked(f"{base}/named", 8, is_named=True) == whole
+    hooked(f"{base}/unnamed", 1, is_named=False)
     print(json.dumps(found))

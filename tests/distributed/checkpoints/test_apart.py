@@ -20,18 +20,22 @@ def test_an_optimizer_divided_among_ranks_a_replay_buffer_and_a_sampler_go_on_on
 ):
     results = processes.run_ranks(2, SCRIPT, tmp_path)
     first, second = (json.loads(each.stdout) for each in results)
-    assert first["goes on"] and second["goes on"]
+    assert (first["goes on"], second["goes on"]) == (True, True)
     assert all(one != other for one, other in zip(*first["apart"], strict=True))
 
     # Weights that ranks average are compared at each save, not at the first one alone.
     for each in (first, second):
         assert each["averaged"] is None
-        assert "rank 1 and rank 0 hold other values of 'bias' of objects['model']" in each["between"]
+        assert "hold other values of 'bias' of objects['model']" in each["between"]
         assert "If they average it now and then, save when they have" in each["between"]
     assert [each.manifest.iteration for each in checkpoints(tmp_path / "between")] == [2]
 
     # An average of a sharded model hides nothing that no start could resume from.
     assert "the groups of 'optimizer' hold [2, 2] parameters" in results[0].stderr
+
+    # A communication hook goes on if its state is named, and else it is told of.
+    assert (first["hooked"], second["hooked"]) == (True, True)
+    assert results[0].stderr.count("what the Fading of a communication hook counts") == 1
 
     # Each state is of one of two ranks, and here is one process.
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
