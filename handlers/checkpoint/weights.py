@@ -39,7 +39,7 @@ SMALLEST = 2**20
 OF_AVERAGES = copy_part.__module__
 """Where the averages of sharded modules have their way to load."""
 ROWS = 16
-"""The rows of a tensor that a glance sees, at least if it has so many."""
+"""The rows of a tensor that `some_checksums` sees, at least if it has so many."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
@@ -246,7 +246,7 @@ def checksum(tensor: Tensor) -> Tensor:
     return total
 
 
-def glance(tensors: Iterable[Tensor]) -> list[int]:
+def some_checksums(tensors: Iterable[Tensor]) -> list[int]:
     """Checksums of a value in each of some rows of all tensors, by device and size of a number.
 
     It copies no tensor, so each save can take it.

@@ -46,10 +46,10 @@ from ..format import (
 from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded
 from ..weights import (
-    glance,
     has_groups,
     named_parameters_of,
     parameter_names,
+    some_checksums,
     weights,
     with_frozen_apart,
 )
@@ -151,14 +151,14 @@ def _sum_of(thing: Any) -> int:
     """A checksum of a state, or of the weights of a module, by some values of each tensor."""
     try:
         if isinstance(thing, Module):
-            return _digest_of(glance(filter(is_dense, thing.parameters())))
+            return _digest_of(some_checksums(filter(is_dense, thing.parameters())))
         encoder = Encoder()
         tree = encoder.encode(_state_of(thing))
         tensors = encoder.tensors.values()
         if any(map(is_sharded, tensors)):
             return 0
         forms = [(str(each.dtype), *each.shape) for each in tensors]
-        return _digest_of([tree, forms, glance(tensors)])
+        return _digest_of([tree, forms, some_checksums(tensors)])
     except Exception:  # the save itself tells why, on all ranks
         return 0
 
@@ -188,8 +188,12 @@ def take_run(
     mine = part.tensors | encoder.tensors
     tensors = dict[str, Mapping[str, Tensor]]()
     if sharded or is_first:
-        whole = take(objects, lent)
+        # A table of pieces is of what all ranks have in one form, as optimizers and modules are.
+        left = own_of_objects.keys() if sharded else ()
+        left = [n for n in left if not isinstance(objects[n], Module | Optimizer)]
+        whole = take({n: each for n, each in objects.items() if n not in left}, lent)
         saved = whole.trees[TREE]["objects"]
+        saved |= {name: {"file": TRAIN, "content": {}} for name in left}
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
             raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
         tensors_of = (each for own in whole.tensors.values() for each in own.items())

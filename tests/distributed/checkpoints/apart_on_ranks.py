@@ -139,6 +139,19 @@ def hooked(directory, iterations, is_named):
     return [each.tolist() for each in model.parameters()]
 
 
+def beside_shards(directory, iterations):
+    """Train a sharded model; rank 1 remembers every second sample alone."""
+    torch.manual_seed(0)
+    model, seen = fully_shard(nn.Linear(4, 2)), Seen()
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.01), mse_loss)
+    engine.objects["seen"] = seen
+    every = EACH(every=dist.get_rank() + 1)
+    engine.on(every)(lambda state: seen.samples.append(state.batch[0].sum().item()))
+    engine.add(Checkpoint(directory, when=EACH(every=3), resume=True))
+    engine.run(DATA, max_iterations=iterations)
+    return seen.samples, [each.to_local().tolist() for each in model.parameters()]
+
+
 def grown(directory):
     """A group is added to the optimizer of a sharded model that has an average."""
     model = fully_shard(nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2)))
@@ -164,4 +177,7 @@ with ranks.process_group("gloo"):
     hooked(f"{base}/named", 5, is_named=True)
     found["hooked"] = hooked(f"{base}/named", 8, is_named=True) == whole
     hooked(f"{base}/unnamed", 1, is_named=False)
+    whole = beside_shards(f"{base}/shards", 8)
+    beside_shards(f"{base}/pieces", 5)
+    found["beside shards"] = beside_shards(f"{base}/pieces", 8) == whole
     print(json.dumps(found))

@@ -20,7 +20,8 @@ def test_an_optimizer_divided_among_ranks_a_replay_buffer_and_a_sampler_go_on_on
 ):
     results = processes.run_ranks(2, SCRIPT, tmp_path)
     first, second = (json.loads(each.stdout) for each in results)
-    assert (first["goes on"], second["goes on"]) == (True, True)
+    for name in ("goes on", "beside shards"):
+        assert (first[name], second[name]) == (True, True), name
     assert all(one != other for one, other in zip(*first["apart"], strict=True))
 
     # Weights that ranks average are compared at each save, not at the first one alone.
