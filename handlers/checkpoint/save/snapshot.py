@@ -189,8 +189,8 @@ def take_run(
     tensors = dict[str, Mapping[str, Tensor]]()
     if sharded or is_first:
         # A table of pieces is of what all ranks have in one form, as optimizers and modules are.
-        left = own_of_objects.keys() if sharded else ()
-        left = [n for n in left if not isinstance(objects[n], Module | Optimizer)]
+        apart_of = own_of_objects if sharded else {}
+        left = [n for n in apart_of if not isinstance(objects[n], Module | Optimizer)]
         whole = take({n: each for n, each in objects.items() if n not in left}, lent)
         saved = whole.trees[TREE]["objects"]
         saved |= {name: {"file": TRAIN, "content": {}} for name in left}
