@@ -65,12 +65,12 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         return
     try:
         yield
+        count(True)  # waits for the others, of which one may still fail
     except BaseException as error:
         note_failure(error)
         write_error_file(error)
         time.sleep(LAST)
         raise  # without leaving the group, which would wait for the other ranks
-    count(True)  # waits for the others
     end()
     time.sleep(LAST)
 

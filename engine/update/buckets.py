@@ -71,7 +71,16 @@ def arrange_buckets(engine: Engine[Any, Any], saved: Mapping[str, Buckets]) -> N
 
 
 def warn_of_buckets(engine: Engine[Any, Any]) -> None:
-    """Warn of models whose buckets cannot be arranged as before a resume."""
+    """Warn of models whose buckets cannot be arranged as before a resume, and of lost states."""
+    for _, model in _wrapped(engine):
+        for state in _states_of_hooks(model):
+            if not any(state is each for each in engine.objects.values()):
+                kind = type(state).__name__
+                _warn(
+                    f"what the {kind} of a communication hook counts and keeps is in no "
+                    "checkpoint. Give it state_dict() and load_state_dict(), such as in a "
+                    f"subclass, and name it in engine.objects, as {kind.lower()!r}"
+                )
     for name, model in _models(engine):
         if hindrance := _hindrance(model):
             _warn(f"the gradient buckets of {name!r} cannot be put back: {hindrance}")
@@ -84,15 +93,20 @@ def _warn(doubt: str) -> None:
 
 def _models(engine: Engine[Any, Any]) -> Iterator[tuple[str, DistributedDataParallel]]:
     """The models that more than two ranks train and that arrange their buckets, by name."""
-    if ranks.world_size() <= 2:
-        return
+    for name, model in _wrapped(engine) if ranks.world_size() > 2 else ():
+        arranges = model.static_graph or not model.find_unused_parameters
+        if arranges and ranks.world_size(model.process_group) > 2:
+            yield name, model
+
+
+def _wrapped(engine: Engine[Any, Any]) -> Iterator[tuple[str, DistributedDataParallel]]:
+    """The models in DDP, by name."""
     steps = {name: e for name, e in engine.handlers.items() if isinstance(e, Update)}
     known: set[int] = set()
     for name, each in (steps | dict(engine.objects)).items():
         models = [one for one in all_modules([each]) if isinstance(one, DistributedDataParallel)]
         for number, model in enumerate(models):
-            arranges = model.static_graph or not model.find_unused_parameters
-            if id(model) not in known and arranges and ranks.world_size(model.process_group) > 2:
+            if id(model) not in known:
                 yield f"{name}.{number}" if number else name, model
             known.add(id(model))
 
@@ -100,7 +114,6 @@ def _models(engine: Engine[Any, Any]) -> Iterator[tuple[str, DistributedDataPara
 def _hindrance(model: DistributedDataParallel) -> str:
     """Why a pass of zeros would not arrange the buckets, or would change other things; or empty."""
     known = getattr(model, "reducer", None), getattr(model, "logger", None)
-    hooks = getattr(model, "_comm_hooks", ())
     if not all(hasattr(known[0], name) for name in OF_REDUCER):
         return f"torch {torch.__version__} has another reducer"
     if not hasattr(known[1], "set_runtime_stats_and_log"):
@@ -109,13 +122,19 @@ def _hindrance(model: DistributedDataParallel) -> str:
         return "static_graph=True"
     if model.mixed_precision is not None:
         return "mixed_precision="
-    if any(memory is not None and memory is not model.process_group for _, memory in hooks):
+    if _states_of_hooks(model):
         return "a communication hook with a state of its own"
     if any(isinstance(e, Embedding | EmbeddingBag) and e.sparse for e in model.modules()):
         return "sparse gradients"
     if any(e._backward_hooks or e._post_accumulate_grad_hooks for e in _parameters(model)):
         return "hooks of parameters"
     return ""
+
+
+def _states_of_hooks(model: DistributedDataParallel) -> list[Any]:
+    """What communication hooks are called with, if it is no process group alone."""
+    states = [state for _, state in getattr(model, "_comm_hooks", ())]
+    return [e for e in states if e is not None and e is not model.process_group]
 
 
 def _parameters(model: DistributedDataParallel) -> list[Any]:

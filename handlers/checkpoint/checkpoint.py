@@ -30,7 +30,7 @@ from .save import (
     Recorder,
     SavingHandler,
     Snapshot,
-    buffers_of_own,
+    own_states,
 )
 from .weights import has_groups
 
@@ -241,10 +241,10 @@ class Checkpoint(EvaluatesSaved, SavingHandler):
             memory.buckets.update(buckets_of(state.engine))
         # A run that resumes from here does not repeat the exports that are being written.
         exports = [e for e in state.engine.handlers.values() if isinstance(e, Export)]
-        buffers = buffers_of_own(state.engine.objects)  # by all ranks, before one of them may fail
+        own = own_states(state.engine.objects)  # by all ranks, before one of them may fail
         to.record(
             state,
-            lambda: Snapshot.of(state, buffers, recorder.layout, recorder.read_back),
+            lambda: Snapshot.of(state, own, recorder.layout, recorder.read_back),
             reasons,
             broken=memory.broken.copy(),
             exports=[*filter(None, (each.recorder(state).writer.under_way for each in exports))],

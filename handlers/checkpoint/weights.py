@@ -5,7 +5,7 @@ Frozen weights, such as those below an adapter, have a file of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,10 @@ AT_ONCE = 2**16
 """Numbers that are added up at once; each takes 24 bytes of memory. It divides `PIECE`."""
 SMALLEST = 2**20
 """The fewest bytes of frozen weights that may get a file of their own."""
+OF_AVERAGES = copy_part.__module__
+"""Where the averages of sharded modules have their way to load."""
+ROWS = 16
+"""The rows of a tensor that `some_checksums` sees, at least if it has so many."""
 INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32}
 
 
@@ -106,9 +110,12 @@ def _loads_in_a_way(module: Module) -> bool:
 
 
 def _is_torchs(function: Any) -> bool:
-    """True for what torch's own layers and wrappers do, which takes like weights alone."""
+    """True for what torch's own layers and wrappers do, which takes like weights alone.
+
+    So do averages of sharded modules.
+    """
     name = getattr(function, "__module__", None) or ""
-    return name.startswith("torch.") and not name.startswith("torch.ao.")
+    return name.startswith(("torch.", OF_AVERAGES)) and not name.startswith("torch.ao.")
 
 
 def named_parameters_of(module: Module) -> dict[str, Tensor]:
@@ -237,6 +244,23 @@ def checksum(tensor: Tensor) -> Tensor:
             factors = places % PIECE + places // PIECE + 1
         total += (numbers.long() * factors).sum()
     return total
+
+
+def some_checksums(tensors: Iterable[Tensor]) -> list[int]:
+    """Checksums of a value in each of some rows of all tensors, by device and size of a number.
+
+    It copies no tensor, so each save can take it.
+    """
+    found = dict[tuple[Any, Any], list[Tensor]]()
+    for each in tensors:
+        some = each.detach()
+        while some.ndim > 1 and some.numel():
+            some = some[:, some.shape[1] // 2]
+        some = some.reshape(-1)
+        some = some[:: max(1, len(some) // ROWS)].contiguous()
+        bits = some.view(INTEGERS.get(some.element_size(), torch.int64))
+        found.setdefault((bits.device, bits.dtype), []).append(bits)
+    return [int(checksum(torch.cat(bits))) for bits in found.values()]
 
 
 def _places_in_whole(places: Tensor, box: Box, shape: Sequence[int]) -> Tensor:

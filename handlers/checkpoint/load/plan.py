@@ -209,6 +209,7 @@ class LoadPlan:
             and isinstance(each, Optimizer | LRScheduler)
             and mismatches_of(name, each, saved[name], self.added.get(name, ()))
         ]
+        replaced += [name for name in self._apart if name not in replaced]
         one_sided = sorted(self.saved.objects.keys() ^ self.engine.objects.keys())
         accept = [*one_sided, *with_fate(self.memory, Fate.REFUSE), *refused]
         accept = [name for name in accept if not any(is_of(each, name) for each in replaced)]
@@ -331,7 +332,17 @@ class LoadPlan:
             *(one_sided("handlers", "the script", new, refused) if refused else ()),
             *self._other_parameters(),
             *self._other_groups(),
+            *(
+                f"{name!r} had another state on each of {self.saved.of_ranks[name]} ranks: start "
+                "as many"
+                for name in self._apart
+            ),
         ]
+
+    @property
+    def _apart(self) -> list[str]:
+        """The objects that go on only on as many ranks as have saved them."""
+        return [name for name in with_fate(self.objects, Fate.LOAD) if name in self.saved.of_ranks]
 
     def _other_parameters(self) -> Iterator[str]:
         """A line for each optimizer that is loaded and has other parameters than before."""

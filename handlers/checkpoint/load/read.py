@@ -84,6 +84,8 @@ class SavedRun:
 
     buffers: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
     """By object: the buffers of this rank that differ from those of rank 0."""
+    of_ranks: Mapping[str, int] = field(default_factory=dict)
+    """The objects with a state for each rank, of another number of ranks than this."""
 
     @classmethod
     def at(cls, saved: Saved, objects: Mapping[str, Any], kept: Kept | None = None) -> SavedRun:
@@ -105,20 +107,27 @@ class SavedRun:
         whole = targets.of(name, own) if count == 1 else own
         memory = targets.of_memory(tensors.get(MEMORY, {}))
         with reading(file=name):
-            run, buffers = cls.of_part(part, {**memory, **whole})
+            run, own_states = cls.of_part(part, {**memory, **whole})
+            of_modules = {n for n, e in objects.items() if isinstance(e, Module)}
+            buffers = {name: own_states.pop(name) for name in of_modules & own_states.keys()}
+            if not all(map(_are_tensors, buffers.values())):
+                raise ValueError("has buffers that are no tensors by object and name")
         if count != ranks.world_size() and run["position"] and run["position"]["told"] is not None:
             run["position"]["told_by_ranks"] = [_told_by(saved, each) for each in range(count)]
-        buffers = buffers if count == ranks.world_size() else {}
+        if count != ranks.world_size():
+            of_ranks = dict.fromkeys(states.keys() & own_states.keys(), count)
+            return cls(states, run, number == ranks.rank(), parameters, of_ranks=of_ranks)
+        states |= {name: own_states[name] for name in states.keys() & own_states.keys()}
         return cls(states, run, number == ranks.rank(), parameters, buffers)
 
     @staticmethod
-    def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, dict[str, Tensor]]]:
-        """The state of the run in the file of one rank, and its buffers."""
-        run, buffers = (decode(part[each], tensors) for each in ("run", "buffers"))
+    def of_part(part: Any, tensors: Tensors) -> tuple[Any, dict[str, Any]]:
+        """The state of the run in the file of one rank, and its buffers and states of objects."""
+        run, own = (decode(part[each], tensors) for each in ("run", "buffers"))
         validate_run(run)
-        if not isinstance(buffers, dict) or not all(map(_are_tensors, buffers.values())):
-            raise ValueError("has buffers that are no tensors by object and name")
-        return run, buffers
+        if not isinstance(own, dict) or not all(isinstance(each, dict) for each in own.values()):
+            raise ValueError("has buffers that are no values by object and name")
+        return run, own
 
 
 def _told_by(saved: Saved, rank: int) -> Any:

@@ -6,8 +6,8 @@ from .recorder import OnFailure as OnFailure
 from .recorder import Recorder as Recorder
 from .recorder import SavingHandler as SavingHandler
 from .snapshot import Snapshot as Snapshot
+from .snapshot import own_states as own_states
 from .snapshot import resume_alone as resume_alone
 from .snapshot import save_alone as save_alone
 from .snapshot import take as take
 from .team import Team as Team
-from .team import buffers_of_own as buffers_of_own

@@ -45,9 +45,16 @@ from ..format import (
 )
 from ..load import OF_SCRIPT, SavedRun
 from ..sharding import Layout, is_sharded
-from ..weights import has_groups, named_parameters_of, parameter_names, weights, with_frozen_apart
+from ..weights import (
+    has_groups,
+    named_parameters_of,
+    parameter_names,
+    some_checksums,
+    weights,
+    with_frozen_apart,
+)
 from .read_back import ReadBack
-from .team import Buffers, buffers_of_own
+from .team import buffers_of_own, check_same_weights, is_dense
 
 OF_OPTIMIZERS = (
     "In a subclass, let state_dict() give such values for it, and load_state_dict() make it of "
@@ -57,6 +64,8 @@ UNUSABLE = "no run could be resumed from this checkpoint: "
 OF_MAPPINGS = {*MAPPINGS.values()}
 OF_RANKS = re.compile(r"rank-\d+")
 """The names of files that ranks write; see `rank_file`."""
+Own = Mapping[str, Mapping[str, Any]]
+"""By object: what a rank has otherwise than rank 0; see `own_states`."""
 
 
 @dataclass(frozen=True)
@@ -82,18 +91,18 @@ class Snapshot:
     def of(
         cls,
         state: State[Any, Any],
-        buffers: Buffers | None = None,
+        own: Own | None = None,
         layout: Layout | None = None,
         read_back: ReadBack | None = None,
     ) -> Snapshot:
         """What this rank writes of a run; see `take_run`.
 
-        Without the `buffers` of this rank, all ranks call this together, to compare theirs.
+        Without the `own` states of this rank, all ranks call this together, to compare theirs.
         """
         engine = state.engine
-        buffers = buffers_of_own(engine.objects) if buffers is None else buffers
+        own = own_states(engine.objects) if own is None else own
         part, layout = take_part(state), layout or Layout()
-        return take_run(engine.objects, part, layout, engine.lent, buffers, read_back)
+        return take_run(engine.objects, part, layout, engine.lent, own, read_back)
 
     def streamed(self) -> dict[str, Payload]:
         """The files, written straight from the run's memory: for a run that waits meanwhile."""
@@ -116,12 +125,54 @@ class Part(NamedTuple):
     """The distributed tensors that handlers remember, by names that are the same on all ranks."""
 
 
+def own_states(objects: Mapping[str, Any]) -> Own:
+    """What ranks have otherwise than rank 0: buffers of modules, and states of other objects.
+
+    All ranks have to call this, at each save: ranks that train apart may be alike at the first.
+
+    Raises:
+        ValueError: The weights of a module differ: on all ranks.
+    """
+    if ranks.world_size() == 1:
+        return {}
+    found = buffers_of_own(objects)
+    sums = {name: _sum_of(objects[name]) for name in sorted(objects)}
+    if all(ranks.decided([_digest_of(sums)], lambda rows: (rows == rows[0]).all(0))):
+        return found
+    first = ranks.from_first(sums)
+    odd = set[str]().union(*ranks.gathered([n for n in sums if sums[n] != first.get(n)]))
+    if any(isinstance(objects.get(name), Module) for name in odd):
+        check_same_weights(objects)
+    apart = {n: e for n, e in objects.items() if n in odd and not isinstance(e, Module)}
+    return {**found, **{name: _state_of(each) for name, each in apart.items()}}
+
+
+def _sum_of(thing: Any) -> int:
+    """A checksum of a state, or of the weights of a module, by some values of each tensor."""
+    try:
+        if isinstance(thing, Module):
+            return _digest_of(some_checksums(filter(is_dense, thing.parameters())))
+        encoder = Encoder()
+        tree = encoder.encode(_state_of(thing))
+        tensors = encoder.tensors.values()
+        if any(map(is_sharded, tensors)):
+            return 0
+        forms = [(str(each.dtype), *each.shape) for each in tensors]
+        return _digest_of([tree, forms, some_checksums(tensors)])
+    except Exception:  # the save itself tells why, on all ranks
+        return 0
+
+
+def _digest_of(value: Any) -> int:
+    return int(sha256(dumps(value).encode()).hexdigest()[:12], 16)
+
+
 def take_run(
     objects: Mapping[str, Any],
     part: Part,
     layout: Layout,
     lent: Mapping[Module, Mapping[str, Tensor]],
-    buffers: Buffers,
+    own_of_objects: Own,
     read_back: ReadBack | None = None,
 ) -> Snapshot:
     """The data that this rank writes: its part of the run, and its share of the objects.
@@ -131,13 +182,18 @@ def take_run(
     """
     own, is_first = rank_file(ranks.rank()), ranks.rank() == 0
     sharded = ranks.world_size() > 1 and (bool(part.shared) or _hold_shards(objects))
-    encoder = Encoder("buffers")
-    trees = {f"{own}.json": {"run": part.tree, "buffers": encoder.encode(buffers, "buffers")}}
+    encoder = Encoder("buffers", once=True)
+    apart = encoder.encode(own_of_objects, "buffers")
+    trees = {f"{own}.json": {"run": part.tree, "buffers": apart}}
     mine = part.tensors | encoder.tensors
     tensors = dict[str, Mapping[str, Tensor]]()
     if sharded or is_first:
-        whole = take(objects, lent)
+        # A table of pieces is of what all ranks have in one form, as optimizers and modules are.
+        apart_of = own_of_objects if sharded else {}
+        left = [n for n in apart_of if not isinstance(objects[n], Module | Optimizer)]
+        whole = take({n: each for n, each in objects.items() if n not in left}, lent)
         saved = whole.trees[TREE]["objects"]
+        saved |= {name: {"file": TRAIN, "content": {}} for name in left}
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
             raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
         tensors_of = (each for own in whole.tensors.values() for each in own.items())
@@ -160,8 +216,7 @@ def take_run(
         tensors = with_frozen_apart(modules, tensors)
     if mine:
         tensors[own] = mine
-    said = dumps([sorted(objects), layout.digest if sharded else ""])
-    digest = int(sha256(said.encode()).hexdigest()[:12], 16)
+    digest = _digest_of([sorted(objects), layout.digest if sharded else ""])
     return Snapshot(trees, tensors, layout.infos if sharded else {}, digest)
 
 
@@ -199,7 +254,7 @@ def take(
             if isinstance(each, Optimizer):
                 content = encoder.encode(_state_of(each), name, OF_OPTIMIZERS)
             else:
-                own = weights(each, lent) if isinstance(each, Module) else each.state_dict()
+                own = weights(each, lent) if isinstance(each, Module) else _state_of(each)
                 content = encoder.encode(own, "" if is_file else name)
         saved[name] = {"file": file, "content": content}
         if isinstance(each, Optimizer):
@@ -208,10 +263,10 @@ def take(
     return Snapshot({TREE: {"objects": saved}}, tensors)
 
 
-def _state_of(optimizer: Optimizer) -> Any:
-    """The state of an optimizer, without the settings that a script gives anew."""
-    state = optimizer.state_dict()
-    if not has_groups(state):
+def _state_of(thing: Any) -> Any:
+    """A state; that of an optimizer without the settings that a script gives anew."""
+    state = thing.state_dict()
+    if not isinstance(thing, Optimizer) or not has_groups(state):
         return state
     groups = state["param_groups"]
     plain = [{k: g[k] for k in g if not isinstance(g[k], OF_SCRIPT)} for g in groups]

@@ -1,8 +1,9 @@
 """The ranks that write one checkpoint: what they agree on and report, and whether they are alike.
 
 Weights have to be the same on all ranks, since a checkpoint has one copy of whole tensors, that of
-rank 0. Buffers of other ranks that differ, such as the running means of a batch norm under DDP, are
-saved for each of these ranks.
+rank 0. What else may differ is saved for each rank that has it otherwise: buffers, such as the
+running means of a batch norm under DDP, and states of other objects, such as an optimizer that
+divides its momentum among the ranks, a replay buffer, or a sampler.
 """
 
 from __future__ import annotations
@@ -266,13 +267,13 @@ def _sums(objects: Mapping[str, Any]) -> Sums:
     for name in sorted(objects):
         if isinstance(objects[name], Module):
             own = named_parameters_of(objects[name])
-            whole = {key for key, each in own.items() if _is_dense(each)}
+            whole = {key for key, each in own.items() if is_dense(each)}
             sums = checksums(objects[name], whole) if whole else {}
             found |= {(name, key): sums[key] for key in sorted(sums)}
     return found
 
 
-def _is_dense(parameter: Tensor) -> bool:
+def is_dense(parameter: Tensor) -> bool:
     """True for plain tensors in memory; shards, packed tensors and the like are not compared."""
     if is_lazy(parameter) or type(parameter.detach()) is not Tensor:
         return False
@@ -293,8 +294,10 @@ def _difference(found: list[tuple[int, list[tuple[str, str]]]]) -> str:
         f"the weights of the ranks are not those of one model: {who} and rank 0 hold other values "
         f"of {names}{more}, and a checkpoint would hold those of rank 0 alone. If the ranks train "
         "one model, wrap it: DistributedDataParallel(model), or fully_shard(model), before the "
-        "optimizer is made. If each rank trains a model or a stage of its own, let it run and save "
-        "inside `with ranks.alone():`, by a Checkpoint in a directory of its own"
+        "optimizer is made. If they average it now and then, save when they have; if a function "
+        "changes weights or settings, let it do so on all ranks. If each rank trains a model or a "
+        "stage of its own, let it run and save inside `with ranks.alone():`, by a Checkpoint in a "
+        "directory of its own"
     )
 
 

@@ -178,8 +178,8 @@ with ranks.process_group("gloo"):
         (power, {}, "a communication hook with a state of its own"),
         (hooked, {}, "hooks of parameters"),
     ):
-        found = doubts_of(change, **options)
-        assert [each.endswith(why) for each in found] == [True] * first, found
+        doubts = [each for each in doubts_of(change, **options) if "buckets" in each]
+        assert [each.endswith(why) for each in doubts] == [True] * first, doubts
     assert len(found := doubts_of_wider()) == 2 * first, found
     assert len(found := doubts_of_another_name()) == 2 * first, found
     known = (

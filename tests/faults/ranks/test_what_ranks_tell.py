@@ -102,6 +102,23 @@ def test_a_rank_that_exits_tells_the_others(processes):
     assert f"rank 1 ({socket.gethostname()}) failed first: SystemExit: 3" in zero.stderr
 
 
+BEHIND = """
+from camshaft import Engine, ranks
+
+with ranks.process_group("gloo", timeout=3):
+    Engine(lambda state, batch: None).run([1], max_epochs=1)
+    if ranks.rank() == 1:
+        raise OSError("no space left")
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_fails_behind_its_run_is_named_by_those_that_wait_for_it(processes):
+    zero, one = processes.run_ranks(2, BEHIND, code=1)
+    assert f"rank 1 ({socket.gethostname()}) failed first: OSError: no space left" in zero.stderr
+    assert "failed first" not in one.stderr
+
+
 ONE = """
 import time, torch
 from torch.nn.parallel import DistributedDataParallel
