@@ -122,6 +122,17 @@ def test_one_whose_samples_draw_as_well_is_told(doubts):
     assert "the sampler of a StatefulDataLoader draws its order when the first batch" in message
 
 
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_nodes_that_read_ahead_in_a_thread_are_told(doubts, reads_ahead):
+    from torchdata.nodes import Batcher, IterableWrapper, Loader, Prefetcher
+
+    node = Batcher(IterableWrapper(range(8)), 4)
+    messages = doubts(Loader(Prefetcher(node, 2) if reads_ahead else node))
+    assert ["workers of a Loader draw, or its threads" in one for one in messages] == (
+        [True] if reads_ahead else []
+    )
+
+
 class Late(list):
     """Batches whose length is known after the first pass has begun, as lightning's are."""
 
