@@ -135,8 +135,8 @@ class Stateful(Source[Batch]):
         name, found = type(self.data).__name__, []
         if _has_workers(self.data) or parts_inside(self.data, _has_workers):
             found.append(
-                f"the random numbers that workers of a {name} draw, or its threads, are not in its "
-                "state; if yours draw some, use a plain DataLoader"
+                f"the random numbers that workers of a {name} draw are not in its state, nor those "
+                "that its threads draw; if yours draw some, use a plain DataLoader"
             )
         elif self.known == DRAWING and self.is_loader:
             found.append(
@@ -158,7 +158,7 @@ class Stateful(Source[Batch]):
 
 
 def _has_workers(thing: Any) -> bool:
-    """True for a loader with workers, and for a part of torchdata's that reads ahead in a thread."""
+    """True for a loader with workers, and for a node of torchdata that reads ahead in a thread."""
     inside = getattr(thing, "__dict__", {})
     return any(type(n) is int and n for n in map(inside.get, ("num_workers", "prefetch_factor")))
 

@@ -128,7 +128,7 @@ def test_nodes_that_read_ahead_in_a_thread_are_told(doubts, reads_ahead):
 
     node = Batcher(IterableWrapper(range(8)), 4)
     messages = doubts(Loader(Prefetcher(node, 2) if reads_ahead else node))
-    assert ["workers of a Loader draw, or its threads" in one for one in messages] == (
+    assert ["nor those that its threads draw" in one for one in messages] == (
         [True] if reads_ahead else []
     )
 
