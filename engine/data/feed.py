@@ -143,6 +143,8 @@ class Feed(Generic[Batch]):
         if self.state.training and self.source.skips and not position.is_complete:
             Pass(self.source, self.state, self.in_step).compare_beginning(is_inside=True)
         self.reopen_pass()
+        if self.source.is_ahead_anew:  # the generators of a sampler are as far as its indices
+            rng.generators = self.source.capture().generators
         if position.is_complete:  # no batch is left of it
             self._restore_between(position, rng)
 

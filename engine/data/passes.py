@@ -152,7 +152,8 @@ class Pass(Generic[Batch]):
             for name, each in objects.items():  # those that drawing again has not put back
                 if not same_states(each.state_dict(), left[name]):
                     each.load_state_dict(left[name])
-            if len(generators_of(source.given)) != len(now.generators):  # made by drawing again
+            are_new = len(generators_of(source.given)) != len(now.generators)  # by drawing again
+            if are_new or source.is_ahead_anew:
                 now.generators = source.capture().generators
             source.restore(now)
 

@@ -63,6 +63,10 @@ class Source(Generic[Batch]):
         """What is known of the batches that were read; None if this did not see them all."""
         self.draws: bool = False
         """True if the batches that were read again drew random numbers one after the other."""
+        self.keeps: bool = False
+        """True if some of them drew those of batches behind them, such as a part of the order."""
+        self.is_ahead_anew: bool = False
+        """True if the workers of a resumed pass are ahead by another number of batches."""
         self.listed: str | None = None
         """The checksum of a list's batches when this run began."""
 

@@ -133,10 +133,10 @@ class Stateful(Source[Batch]):
     def doubts(self) -> list[str]:
         """Doubts about what the data's own state may not hold."""
         name, found = type(self.data).__name__, []
-        if getattr(self.data, "num_workers", 0):
+        if _has_workers(self.data) or parts_inside(self.data, _has_workers):
             found.append(
-                f"the random numbers that workers of a {name} draw are not in its state; if yours "
-                "draw some, use a plain DataLoader"
+                f"the random numbers that workers of a {name} draw are not in its state, nor those "
+                "that its threads draw; if yours draw some, use a plain DataLoader"
             )
         elif self.known == DRAWING and self.is_loader:
             found.append(
@@ -155,6 +155,12 @@ class Stateful(Source[Batch]):
                 "again; ShardedStream(..., shuffle_buffer=) resumes exactly"
             )
         return found
+
+
+def _has_workers(thing: Any) -> bool:
+    """True for a loader with workers, and for a node of torchdata that reads ahead in a thread."""
+    inside = getattr(thing, "__dict__", {})
+    return any(type(n) is int and n for n in map(inside.get, ("num_workers", "prefetch_factor")))
 
 
 def _has_buffer(thing: Any) -> bool:

@@ -117,15 +117,17 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
     was, now = ((each or "::").split(":") for each in (position.mark, source.mark(consumed)))
     at = 1 if source.draws else 2  # what is drawn in turn with the training comes as no replay
     if was[0] != now[0] or "" in (was[at], now[at]) or was[at] == now[at]:
-        # Many samplers draw each batch by itself, so that those to come are as they were.
-        draws = source.draws and not source.skips
-        is_alike = (was[0], len(was)) == (now[0], len(now))
-        if draws and is_alike and was[-1] != now[-1]:
+        # A sampler that draws each batch by itself keeps none, unless workers are ahead: what they
+        # had asked for was drawn before steps that drew, too.
+        kept = slice(2 if source.keeps else 3, None)
+        is_alike = (was[0], len(was)) == (now[0], len(now)) and "" not in (was[2], now[2])
+        if is_alike and was[kept] != now[kept] and (source.draws or not source.is_ahead_anew):
             logger.warning(
                 "a resumed run may not be the same to the last bit: the %s draws random numbers as "
                 "it is read, in turn with the training, and asked again draws others. If it keeps "
-                "them for later batches, as an order or a shuffle buffer, samples come twice or "
-                "never: give it a random generator of its own, as an attribute",
+                "them for later batches, as an order or a shuffle buffer, or workers are ahead, "
+                "samples come twice or never: give it a random generator of its own, as an "
+                "attribute",
                 _owner(source, was[0]),
             )
         return

@@ -6,7 +6,7 @@ import copy
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sized
-from itertools import chain, islice, repeat
+from itertools import chain, islice, pairwise, repeat
 from typing import Any, cast
 from zlib import crc32
 
@@ -17,7 +17,7 @@ from ...state import capture_generators, seed_of
 from ..loaders import LengthBatches, Mixture, Placed, SharedOrder
 from ..order import Order
 from ..sources import length_of, rest_of
-from ..trail import of_first, of_indices
+from ..trail import FIRST, of_first, of_indices
 
 MOST_AHEAD = 4096
 """The most batches by which workers may be ahead of the training, for a checksum to be known."""
@@ -59,7 +59,9 @@ class Sampled(Order):
     first: int = 0
     """The checksum of the first index of the pass."""
     draws: bool = False
-    """True if the indices that were skipped drew random numbers one after the other."""
+    """True if the indices that were skipped drew random numbers as they were asked for."""
+    keeps: bool = False
+    """True if they did so now and then, so that some were drawn for indices behind them."""
     most: int | None = None
     """The most batches of a pass; None for all of them."""
     step = 1
@@ -111,12 +113,16 @@ class Sampled(Order):
         return islice(self._asked(), self.most)
 
     def mark(self, consumed: int) -> str | None:
-        """A checksum of the indices in the first batches of the pass; None if it is not known."""
+        """Checksums of the first index, of the first batches, and of those that workers asked for.
+
+        The last one is followed by how far the workers are ahead. None if they are not known.
+        """
         ahead = self.number - consumed
         if not 0 <= ahead < len(self._totals):
             return None
         own = f"indices of rank {ranks.data_rank()} of {ranks.data_world_size()}"
-        return f"{own}:{self.first:08x}:{self._totals[-1 - ahead]:08x}"
+        by_workers = f"{self._totals[-1]:08x} {ahead}" if ahead else ""
+        return f"{own}:{self.first:08x}:{self._totals[-1 - ahead]:08x}:{by_workers}"
 
     def skip(self) -> None:
         """Draw the indices of the skipped batches, unless they are drawn already."""
@@ -133,14 +139,18 @@ class Sampled(Order):
 
     def _noted(self, drawn: Iterator[Any]) -> Iterator[Any]:
         """The indices that are skipped, with a checksum behind the last one."""
-        total, before = 0, None
-        for indices in drawn:
+        total, states = 0, []
+        for number, indices in enumerate(drawn):
             total = of_indices(indices, total)
-            if before is None:
-                self.first, before = of_first(indices), capture_generators()
+            if not number:
+                self.first = of_first(indices)
+            if number < FIRST:
+                states.append(capture_generators())
             yield indices
         self._totals.append(total)
-        self.draws = before is not None and before != capture_generators()
+        self.draws = bool(states) and states[0] != capture_generators()
+        drew = sum(one != other for one, other in pairwise(states))
+        self.keeps = self.draws and 2 * drew < len(states) - 1
 
     def _asked(self) -> Iterator[Any]:
         """The batches, with the seed and the places that the data set needs."""
@@ -218,8 +228,8 @@ class OneByOne(Sampled):
         samples = self.samples_before
         wanted = batches * self.size if samples is None else samples
         found = 0
-        # One by one where each may be a list of its own, and to look behind the first one.
-        sizes = chain([1], repeat(4096 if self.is_batched else 1))
+        # One by one where each may be a list of its own, and to see which of the first ones draw.
+        sizes = chain(repeat(1, FIRST), repeat(4096 if self.is_batched else 1))
         left = islice(ones, wanted)
         drawn = iter(lambda: [*islice(left, next(sizes))], [])
         for some in self._noted(drawn if self.is_batched else chain.from_iterable(drawn)):

@@ -122,6 +122,17 @@ def test_one_whose_samples_draw_as_well_is_told(doubts):
     assert "the sampler of a StatefulDataLoader draws its order when the first batch" in message
 
 
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_nodes_that_read_ahead_in_a_thread_are_told(doubts, reads_ahead):
+    from torchdata.nodes import Batcher, IterableWrapper, Loader, Prefetcher
+
+    node = Batcher(IterableWrapper(range(8)), 4)
+    messages = doubts(Loader(Prefetcher(node, 2) if reads_ahead else node))
+    assert ["nor those that its threads draw" in one for one in messages] == (
+        [True] if reads_ahead else []
+    )
+
+
 class Late(list):
     """Batches whose length is known after the first pass has begun, as lightning's are."""
 
@@ -139,6 +150,64 @@ class Late(list):
 
 def test_a_length_that_is_not_known_yet_is_no_other_length(seen_in):
     assert seen_in(lambda: Late(range(6)), (8,)) == seen_in(lambda: Late(range(6)))
+
+
+class InChunks(Sampler):
+    """An order that is drawn in chunks, as they are reached."""
+
+    def __init__(self, size, generator=None):
+        self.size, self.generator = size, generator
+
+    def __iter__(self):
+        for begin in range(0, 40, self.size):
+            yield from (torch.randperm(self.size, generator=self.generator) + begin).tolist()
+
+
+LATE = "draws random numbers as it is read, in turn with the training"
+
+
+@pytest.mark.parametrize("size", [10, 3])
+def test_a_sampler_that_draws_its_order_in_chunks_is_told_in_turn_with_the_training(
+    seen_in, caplog, size
+):
+    def make():
+        return DataLoader(range(48), 4, sampler=InChunks(size))
+
+    assert seen_in(make, (1,)) == seen_in(make)
+    assert not caplog.records
+    assert seen_in(make, (7,)) != seen_in(make)
+    assert [LATE in message and "InChunks" in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize(("size", "stop"), [(4, 3), (4, 6), (16, 3)])
+def test_what_workers_asked_for_before_a_step_drew_is_told(seen_in, caplog, size, stop):
+    def make():
+        return DataLoader(range(48), 4, sampler=InChunks(size), num_workers=1)
+
+    assert seen_in(make, (stop,), epochs=1) != seen_in(make, epochs=1)
+    assert [LATE in message and "InChunks" in message for message in caplog.messages] == [True]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"),
+    [
+        (1, 0),
+        pytest.param(2, 1, marks=pytest.mark.slow),
+        pytest.param(0, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_a_sampler_with_a_generator_of_its_own_may_draw_for_other_workers(
+    seen_in, caplog, was, now
+):
+    def make(workers):
+        sampler = InChunks(8, torch.Generator().manual_seed(3))
+        return DataLoader(range(48), 4, sampler=sampler, num_workers=workers)
+
+    whole = seen_in(lambda: make(was), epochs=2)
+    for stop in (1, 3, 10, 13):
+        workers = iter([was, now])
+        assert seen_in(lambda workers=workers: make(next(workers)), (stop,), epochs=2) == whole
+    assert not caplog.records
 
 
 class Noisy(Dataset):
