@@ -21,7 +21,7 @@ def is_a_sum(loss_fn: Any, weight: Any) -> bool:
 
     Such a loss grows with the batch: this warns if no weight says what it is a sum over.
     """
-    is_sum = _option(loss_fn, "reduction") == "sum"
+    is_sum: bool = _option(loss_fn, "reduction") == "sum"
     if is_sum and weight is None:
         warn(
             "loss_fn is a sum over the batch, so larger batches take larger steps, and 'val/loss' "

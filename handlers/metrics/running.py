@@ -136,9 +136,10 @@ def warn_of_groups(metric: Any) -> None:
     first batch, whatever they are of. Those that `update` reads other settings of may differ later.
     """
     for each in metric.modules() if isinstance(metric, Module) else ():
+        collection: Any = each
         if getattr(each, "_enable_compute_groups", False) is not True:
             continue
-        for (name, one), (other_name, other) in combinations(each.items(keep_base=True), 2):
+        for (name, one), (other_name, other) in combinations(collection.items(keep_base=True), 2):
             update = type(one).update
             read = getattr(update, "__code__", None) if type(other).update is update else None
             for field in {*read.co_names} - ALIKE if read is not None else ():
