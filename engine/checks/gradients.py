@@ -11,6 +11,7 @@ from ..events import Events
 from ..explain import warn
 from ..modules import optimizers_in, parameters_of
 from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
+from .losses import warn_of_loss
 
 if TYPE_CHECKING:
     from ..update import Update
@@ -85,6 +86,7 @@ class GradientCheck:
         if loss is not None and id(update) not in self._met:
             self._met.add(id(update))
             _check_loss(update, loss, is_mean=is_mean)
+            warn_of_loss(loss)
             _refuse_scaled(self._run, loss)
             if update.compiled is None and not self._watches:  # a hook would be compiled into it
                 self._watches = True

@@ -313,6 +313,7 @@ def test_they_are_looked_at_no_longer_once_an_update_has_stepped(model):
     assert looking == [1] * 20 + [0] * 10  # in the first 20, gradients are looked at
 
 
+@pytest.mark.filterwarnings("ignore:another thread of this process")
 def test_a_run_that_begins_and_ends_in_another_thread_leaves_the_hooks_of_a_step_alone(model):
     from torch.optim import optimizer as optimizers
 

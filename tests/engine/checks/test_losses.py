@@ -1,0 +1,87 @@
+"""Losses that are computed of what they do not take: told at the first step, and only these."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+from camshaft import Engine, Update, supervised
+
+CLASSES = torch.tensor([0, 1, 2, 1])
+MASK = torch.ones(2, 2)
+NUMBERS = torch.tensor([0.5, 1.0, 0.0, 1.0])
+
+
+def told(loss_of, target, recwarn, outputs=3):
+    """What is told of a loss of a linear model's outputs, in a supervised and in an own step."""
+    found = []
+    for is_own in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, outputs)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if is_own:
+            update = Update(optimizer)
+            engine = Engine(lambda state, batch: update(state, loss_of(model(batch[0]), batch[1])))  # noqa: B023
+            engine.add(update)
+        else:
+            engine = supervised(model, optimizer, loss_of)
+        engine.run([(torch.randn(4, 3), target)] * 2, max_epochs=1)
+        found.append([str(each.message) for each in recwarn])
+        recwarn.clear()
+    assert found[0] == found[1]
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "target", "outputs", "says"),
+    [
+        (
+            lambda p, t: functional.cross_entropy(p.softmax(1), t),
+            CLASSES,
+            3,
+            "softmax of a softmax",
+        ),
+        (
+            lambda p, t: functional.cross_entropy(p.softmax(1).view(2, 2, 3).mT, t.view(2, 2)),
+            *(CLASSES, 3, "softmax of a softmax"),
+        ),
+        (functional.nll_loss, CLASSES, 3, "takes logarithms"),
+        (lambda p, t: functional.nll_loss(p.softmax(1), t), CLASSES, 3, "takes logarithms"),
+        (
+            lambda p, t: functional.binary_cross_entropy_with_logits(p.sigmoid().squeeze(1), t),
+            *(NUMBERS, 1, "sigmoid of probabilities"),
+        ),
+        (lambda p, t: ((p - t) ** 2).mean(), NUMBERS, 1, r"shape [4, 1] and targets of shape [4]"),
+        (
+            lambda p, t: (t[:, None] - p.squeeze(1)).abs().mean() + 0.1 * p.square().mean(),
+            *(NUMBERS, 1, r"shape [4] and targets of shape [4, 1]"),
+        ),
+        (  # masks of two by two
+            lambda p, t: (p[..., None, None] * MASK * t[:, None, None].expand(4, 2, 2)).mean(),
+            *(NUMBERS, 1, r"shape [4, 1, 2, 2] and targets of shape [4, 2, 2]"),
+        ),
+        (functional.poisson_nll_loss, NUMBERS, 1, "each prediction with each"),
+    ],
+)
+def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, says, recwarn):
+    messages = told(loss_of, target, recwarn, outputs)
+    assert len(messages) == 1
+    assert says in messages[0]
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "target", "outputs"),
+    [
+        (functional.cross_entropy, CLASSES, 3),
+        (lambda p, t: functional.cross_entropy(p.log_softmax(1), t), CLASSES, 3),
+        (lambda p, t: functional.nll_loss(p.log_softmax(1), t), CLASSES, 3),
+        (lambda p, t: functional.nll_loss((p.softmax(1) + 1e-9).log(), t), CLASSES, 3),
+        (lambda p, t: functional.binary_cross_entropy_with_logits(p[:, 0], t), NUMBERS, 1),
+        (lambda p, t: functional.mse_loss(p.squeeze(1), t), NUMBERS, 1),
+        (lambda p, t: ((p.squeeze(1) - t) ** 2).mean(), NUMBERS, 1),
+        (lambda p, t: (p[:, 0, None] - t).abs().mean(), NUMBERS, 1),  # each with each, on purpose
+        (lambda p, t: (p - t[:, None]).abs().mean(), NUMBERS, 4),  # four quantiles of four samples
+        (lambda p, t: (p[:, 0, None] - p[:, 0]).abs().mean(), NUMBERS, 1),  # a ranking
+    ],
+)
+def test_a_loss_of_what_it_takes_is_not_told_of(loss_of, target, outputs, recwarn):
+    assert told(loss_of, target, recwarn, outputs) == []
