@@ -11,7 +11,7 @@ from ..explain import warn
 from ..signals import Process
 from ..state import State
 from .checked import Checked
-from .evaluation import check_averaged, check_mode
+from .evaluation import check_averaged, check_dropped, check_mode
 from .gradients import check_gradients
 from .modes import check_modes
 from .parameters import check_idle, check_known, check_stepped, refuse_autocast
@@ -33,6 +33,7 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
     run = Checked(state, moments, process)
     if not state.training:
         check_mode(run)
+        check_dropped(run)
         run.follow(check_averaged(run))
         return
     checks = [check_steps(run), check_windows(run), check_limit(run), check_modes(run)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+from collections.abc import Sized
 from typing import Any
 
 from ..events import Events
@@ -18,6 +19,20 @@ def check_mode(run: Checked) -> None:
             "no module among the engine's objects has the parameters that its optimizer updates, "
             "so this evaluation leaves their module in training mode; name it: "
             'Engine(..., objects={"model": model, "optimizer": optimizer})'
+        )
+
+
+def check_dropped(run: Checked) -> None:
+    """Warn if a loader with `drop_last=True` leaves samples out of an evaluation."""
+    batches = getattr(run.state.control.data, "batch_sampler", None)
+    size, ones = getattr(batches, "batch_size", None), getattr(batches, "sampler", None)
+    if getattr(batches, "drop_last", False) is not True or not isinstance(size, int):
+        return
+    samples = len(ones) if isinstance(ones, Sized) else 0
+    if left := samples % size:
+        warn(
+            f"this evaluation leaves out {left} of its {samples} samples, since its loader has "
+            "drop_last=True: make a loader without it for evaluations and predictions"
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import Average, Metrics, Validate
@@ -28,6 +29,19 @@ def test_a_validation_whose_loss_is_that_of_the_last_batch_is_told_with_what_to_
 def test_an_evaluation_by_itself_is_told_too():
     with pytest.warns(UserWarning, match=LAST):
         assert Engine(per_batch).evaluate([1.0, 5.0]).metrics["loss"] == 5.0
+
+
+@pytest.mark.parametrize(("samples", "drop_last"), [(10, True), (9, True), (10, False)])
+def test_samples_that_a_loader_drops_from_an_evaluation_are_told(samples, drop_last, recwarn):
+    model = nn.Linear(1, 1)
+    data = TensorDataset(torch.ones(samples, 1), torch.ones(samples, 1))
+    loader = DataLoader(data, 3, drop_last=drop_last)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), nn.functional.mse_loss)
+    engine.run(loader, max_epochs=1)  # in training, the other samples of the next epoch are left
+    assert not recwarn.list
+    engine.evaluate(loader)
+    told = ["leaves out 1 of its 10 samples" in str(each.message) for each in recwarn]
+    assert told == [True] * (samples == 10 and drop_last)
 
 
 def test_what_is_averaged_is_not_told():
