@@ -68,6 +68,9 @@ def _mistake(node: Any) -> str:
     inputs = [(_kind(e), [*e._input_metadata[n].shape]) for e, n in node.next_functions if e]
     if len(inputs) != 1 or inputs[0][0] == "AccumulateGrad":
         return ""
+    factors = (getattr(node, name, None) for name in ("_saved_self", "_saved_other"))
+    if any([*each.shape] == shape for each in factors if each is not None):
+        return ""  # a mask of each with each, such as who is at risk when
     (made_by, own), row, column = inputs[0], shape[1:], [shape[0], 1, *shape[2:]]
     if own == row or (own == column and made_by not in NEW_AXIS):
         return (

@@ -184,7 +184,7 @@ def count_of(scheduler: LRScheduler) -> int:
     return int(count)
 
 
-def step_by(scheduler: ReduceLROnPlateau, value: float, metric: str | None) -> None:
+def step_by_metric(scheduler: ReduceLROnPlateau, value: float, metric: str | None) -> None:
     """Step by a metric; tell of one below 0 beside a threshold that is a share of it."""
     was_below = -inf < scheduler.best < 0
     scheduler.step(value)

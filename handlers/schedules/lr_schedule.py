@@ -37,7 +37,7 @@ from .following import (
     advice_by_steps,
     count_of,
     refuse_beside,
-    step_by,
+    step_by_metric,
 )
 from .horizon import Horizon, horizon_of, update_of
 from .scheduled import ByUpdates, Scheduled
@@ -217,7 +217,7 @@ class LRSchedule:
             if isinstance(scheduler, Scheduled) and scheduler.is_at_joint:
                 state.fire(ScheduleEvents.PIECE_COMPLETED)
         elif (value := self._look(state)) is not None:
-            step_by(scheduler, value, self.metric)
+            step_by_metric(scheduler, value, self.metric)
         following.count = count_of(scheduler)
 
     def end_epoch(self, state: State[Any, Any]) -> None:

@@ -81,6 +81,7 @@ def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, 
         (lambda p, t: (p[:, 0, None] - t).abs().mean(), NUMBERS, 1),  # each with each, on purpose
         (lambda p, t: (p - t[:, None]).abs().mean(), NUMBERS, 4),  # four quantiles of four samples
         (lambda p, t: (p[:, 0, None] - p[:, 0]).abs().mean(), NUMBERS, 1),  # a ranking
+        (lambda p, t: (p.exp() * (t[:, None] >= t)).sum(1).log().mean(), NUMBERS, 1),  # of Cox
     ],
 )
 def test_a_loss_of_what_it_takes_is_not_told_of(loss_of, target, outputs, recwarn):
