@@ -5,6 +5,7 @@ from .comparison import check_metric as check_metric
 from .comparison import is_better as is_better
 from .comparison import is_last_look as is_last_look
 from .comparison import mode_of as mode_of
+from .comparison import mostly_better_larger as mostly_better_larger
 from .media import KINDS as KINDS
 from .media import ConfusionMatrix as ConfusionMatrix
 from .media import Curve as Curve

@@ -37,7 +37,7 @@ def mode_of(kind: str, metric: str, mode: Mode | None) -> Mode:
     """
     check_metric(kind, metric)
     if mode is None:
-        if LARGER_IS_BETTER.isdisjoint(re.split(r"[^a-z0-9]+", metric.lower())):
+        if not mostly_better_larger(metric):
             return "min"
         raise ValueError(
             f"{kind}({metric!r}): a metric of this name is mostly better when it is larger, and "
@@ -46,6 +46,11 @@ def mode_of(kind: str, metric: str, mode: Mode | None) -> Mode:
     if mode not in ("min", "max"):
         raise ValueError(f"{kind}(mode={mode!r}): needs 'min' or 'max'")
     return mode
+
+
+def mostly_better_larger(metric: str) -> bool:
+    """True for a name such as `"val/accuracy"`."""
+    return not LARGER_IS_BETTER.isdisjoint(re.split(r"[^a-z0-9]+", metric.lower()))
 
 
 def check_metric(kind: str, metric: object) -> None:

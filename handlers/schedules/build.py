@@ -11,8 +11,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, State, Trigger, check_arity
+from ...engine.checks import warn
 from ...engine.modules import moves
 from ...engine.update import Optimizers, Update
+from ..common import mostly_better_larger
 from .horizon import Horizon
 from .schedule import Schedule
 from .scheduled import ByUpdates, Scheduled, UpdateScheduler
@@ -88,6 +90,12 @@ def check_scheduler(scheduler: LRScheduler, metric: str | None, field: str) -> N
     if is_plateau and metric is None:
         raise ValueError(
             "ReduceLROnPlateau needs a metric to look at: LRSchedule(..., metric='val/loss')"
+        )
+    is_min = isinstance(scheduler, ReduceLROnPlateau) and scheduler.mode == "min"
+    if is_min and mostly_better_larger(metric or ""):
+        warn(
+            f"ReduceLROnPlateau lowers the rate while {metric!r} does not fall: mode='min' is "
+            "torch's default. If larger is better, pass mode='max' to it"
         )
     if metric is not None and not is_plateau and not isinstance(scheduler, ByUpdates):
         raise ValueError(f"{kind} looks at no metric; leave metric= out, or use ReduceLROnPlateau")

@@ -102,6 +102,18 @@ def test_a_plateau_below_zero_is_told_once_that_it_takes_equal_values_for_better
     assert ["threshold_mode='abs'" in each for each in told] == [True] * is_told
 
 
+@pytest.mark.parametrize(
+    ("metric", "mode", "is_told"),
+    [("val/accuracy", "min", True), ("val/accuracy", "max", False), ("val/loss", "min", False)],
+)
+def test_a_plateau_that_lowers_the_rate_while_an_accuracy_rises_is_told_of(
+    metric, mode, is_told, recwarn
+):
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1)
+    LRSchedule(ReduceLROnPlateau(optimizer, mode=mode), metric=metric)
+    assert ["mode='max'" in str(each.message) for each in recwarn] == [True] * is_told
+
+
 def test_a_plateau_without_a_metric_and_a_metric_without_a_plateau_are_refused():
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=0.1)
     with pytest.raises(ValueError, match="needs a metric to look at"):
