@@ -28,7 +28,7 @@ OPTIMIZE_IN_TRAINING = (
     "An evaluation records no gradients: write `if state.training:` before the backward pass and "
     "the step, or give the engine a step of its own for that: Engine(..., evaluate=...)"
 )
-OF_A_BACKWARD_PASS = {
+OF_A_STEP = {
     "does not require grad and does not have a grad_fn": (
         "The loss depends on no trainable parameter: look for .detach(), .item() or "
         "torch.no_grad() between the model and the loss, and for a model that is all frozen",
@@ -49,6 +49,12 @@ OF_A_BACKWARD_PASS = {
         "A result that checkpoint_activations(keep=...) keeps was changed in place afterwards: "
         "write relu(x) for relu_(x) and for inplace=True, x = x + y for x += y, or leave keep= out",
         OPTIMIZE_IN_TRAINING,
+    ),
+    "Expected more than 1 value per channel when training": (
+        "A batch norm got a single sample, as the last batch of an epoch may have: "
+        "DataLoader(..., drop_last=True) leaves it out, and other samples in each epoch if it "
+        "shuffles",
+        "An evaluation puts modules in engine.objects into evaluation mode: name this one there",
     ),
     "'float' object has no attribute 'backward'": (
         "A loss has to be a tensor: leave out .item() and float()",
@@ -75,7 +81,7 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         advise_on_workers(error)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
             error.add_note(_advice_on(missing[1]))
-        for said, (in_training, in_evaluation) in OF_A_BACKWARD_PASS.items():
+        for said, (in_training, in_evaluation) in OF_A_STEP.items():
             if said in str(error) and in_step:  # and not in an evaluation that a handler makes
                 error.add_note(in_training if state.training else in_evaluation)
 

@@ -486,6 +486,13 @@ def test_a_loss_that_has_no_gradient_or_was_used_is_told(model, optimizer, spoil
     assert advice in notes(Engine(step))
 
 
+def test_a_last_batch_of_one_sample_at_a_batch_norm_is_told_how_to_leave_it_out():
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1))
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+    step = lambda state, batch: update(state, model(batch[:1]).mean())  # noqa: E731
+    assert "drop_last=True" in notes(Engine(step))
+
+
 def test_clipping_for_an_optimizer_that_nothing_steps_is_told(model, optimizer):
     update = Update(optimizer)
     other = torch.optim.SGD(model.parameters(), lr=0.1)
