@@ -458,7 +458,7 @@ def test_a_loss_that_was_used_by_an_update_is_told_in_a_handler_too(model, optim
 
 def notes(engine):
     """The notes of the error that ends a run of one epoch."""
-    with pytest.raises((RuntimeError, AttributeError)) as caught:
+    with pytest.raises((RuntimeError, AttributeError, ValueError)) as caught:
         engine.run(BATCHES, max_epochs=1)
     return "\n".join(caught.value.__notes__)
 
