@@ -8,10 +8,16 @@ from typing import Any
 
 from .. import modules
 from ..changes import address_of, addresses_in, sample
+from ..events import Events
 from ..explain import warn
 from ..modules import parameters_of
 from ..names import few
-from .checked import Check, Checked, objects_by_place, optimizers_of
+from .checked import After, Check, Checked, objects_by_place, optimizers_of
+
+PLAIN = (list, tuple, dict)
+"""Containers in which a module of torch does not look for its parts."""
+WIDEST = 1000
+"""The most elements of a container that is searched: a larger one is data."""
 
 
 def refuse_autocast() -> None:
@@ -88,6 +94,39 @@ def check_idle(run: Checked) -> Check:
             warn_if_it_drifts(f"objects[{name!r}]", module)
             if left := {n: p for n, p in _left([module], set()).items() if p.grad is not None}:
                 warn(_untrained(name, left))
+
+
+def check_hidden(run: Checked) -> Check:
+    """Warn of layers that a module keeps in a plain list or dict, where no optimizer finds them."""
+    yield (After(Events.ITERATION_COMPLETED),)  # their gradients are left, since nothing steps them
+    found = {n: own for n, thing in run.objects.items() for own in _own_modules(thing)}
+    known = run.trained.union(*(map(id, each.parameters()) for each in found.values()))
+    for name, outer in found.items():
+        for path, module in outer.named_modules():
+            for field, value in vars(module).items():
+                if type(value) not in PLAIN or field in ("_modules", "_parameters"):
+                    continue
+                inside = [each for each in _parameters_in(value) if id(each) not in known]
+                if any(each.grad is not None for each in inside):
+                    place = ".".join(filter(None, (name, path, field)))
+                    warn(
+                        f"no step changes the {len(inside)} parameters in {place}, and no "
+                        f"checkpoint holds them, since a module does not find them in a plain "
+                        f"{type(value).__name__}. Write self.{field} = nn.ModuleList(...), or "
+                        "ModuleDict, ParameterList or ParameterDict, and make the optimizer then"
+                    )
+
+
+def _parameters_in(value: Any, depth: int = 3) -> list[Any]:
+    """The parameters of the modules in a list or dict, and those that are there by themselves."""
+    if isinstance(value, PLAIN):
+        if len(value) > WIDEST or not depth:
+            return []
+        items = value.values() if isinstance(value, dict) else value
+        return [each for item in items for each in _parameters_in(item, depth - 1)]
+    if modules.is_module(value):
+        return [*value.parameters()]
+    return [value] if isinstance(value, sys.modules["torch"].nn.Parameter) else []
 
 
 def warn_if_it_drifts(name: str, module: Any) -> None:

@@ -36,6 +36,37 @@ def test_trainable_parameters_that_no_optimizer_holds_are_told_of_once_in_a_run(
     assert text.count("trainable parameters") == 1
 
 
+class Hiding(nn.Module):
+    """Has a layer in a container, where it does not find it."""
+
+    def __init__(self, parts, *, learns=True):
+        super().__init__()
+        self.parts, self.learns, self.head = parts, learns, nn.Linear(2, 1)
+
+    def forward(self, x):
+        (layer,) = self.parts.values() if isinstance(self.parts, dict) else self.parts
+        with torch.set_grad_enabled(self.learns):
+            hidden = layer(x)
+        return self.head(hidden)
+
+
+@pytest.mark.parametrize("kind", [list, tuple, dict])
+def test_layers_in_a_plain_container_that_learn_nothing_are_told_of(kind):
+    layer = nn.Linear(2, 2)
+    model = nn.Sequential(Hiding({"a": layer} if kind is dict else kind([layer])))
+    with pytest.warns(UserWarning, match=r"2 parameters in model\.0\.parts,.*ModuleList") as told:
+        supervised(model, sgd(model), nn.functional.mse_loss).run(BATCHES, max_epochs=1)
+    assert len(told) == 1
+
+
+def test_layers_in_a_plain_container_on_purpose_are_not_told_of():
+    teacher, shared = Hiding([nn.Linear(2, 2)], learns=False), Hiding([nn.Linear(2, 2)])
+    shared.owner, trained = shared.parts[0], Hiding([nn.Linear(2, 2)])
+    for model, others in (teacher, []), (shared, []), (trained, trained.parts):
+        engine = supervised(model, sgd(model, *others), nn.functional.mse_loss)
+        engine.run(BATCHES, max_epochs=1)
+
+
 def test_also_after_a_layer_was_replaced_between_two_runs():
     model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
     engine = supervised(model, sgd(model), nn.functional.mse_loss)
