@@ -11,6 +11,7 @@ from ..explain import warn
 from ..signals import Process
 from ..state import State
 from .checked import Checked
+from .dropout import check_dropout
 from .evaluation import check_averaged, check_dropped, check_mode
 from .gradients import check_gradients
 from .modes import check_modes
@@ -47,6 +48,7 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
                 "each one trains alone, on all of the data. Write model = ranks.prepare(model) "
                 "before the optimizer is made"
             )
+        check_dropout(run)
         check_known(run)
         check_stepped(run)
         checks += check_idle(run), check_hidden(run), check_gradients(run)

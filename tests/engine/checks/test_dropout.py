@@ -1,0 +1,61 @@
+"""Functional dropout that evaluations cannot switch off is told of; with `training=` it is not."""
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import nn
+from torch.nn.functional import dropout2d
+
+from camshaft import supervised
+
+
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.dropout = nn.Linear(2, 1), nn.Dropout(0.5)
+
+
+class Always(Plain):
+    def forward(self, x):
+        return self.layer(F.dropout(x, 0.3))
+
+
+class AlwaysByName(Plain):
+    def forward(self, x):
+        return self.layer(dropout2d(x[:, :, None, None]).flatten(1))
+
+
+class AlwaysInLayer(Plain):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Sequential(Always())
+
+    def forward(self, x):
+        return self.inner(nn.functional.alpha_dropout(x, p=0.1))
+
+
+class Right(Plain):
+    def forward(self, x):
+        x = F.dropout(x, 0.3, self.training)
+        x = F.dropout(x, p=0.3, training=True)  # of Monte Carlo
+        return self.layer(self.dropout(x))
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Always, ["Always.forward writes F.dropout(x, 0.3)"]),
+        (AlwaysByName, ["AlwaysByName.forward writes dropout2d(x[:, :, None, None])"]),
+        (AlwaysInLayer, ["nn.functional.alpha_dropout(x, p=0.1)", "F.dropout(x, 0.3)"]),
+        (Right, []),
+    ],
+)
+def test_dropout_that_stays_on_in_evaluations_is_told_of(kind, says, recwarn):
+    torch.manual_seed(0)
+    model = kind()
+    engine = supervised(model, torch.optim.SGD(model.parameters()), nn.functional.mse_loss)
+    engine.run([(torch.ones(3, 2), torch.ones(3, 1))], max_epochs=1)
+    told = [str(each.message) for each in recwarn]
+    assert len(told) == len(says)
+    assert all(each in text for each, text in zip(says, told, strict=True))
+    assert all("training=self.training" in text for text in told)
