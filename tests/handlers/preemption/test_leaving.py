@@ -466,7 +466,7 @@ def interrupted(processes, who, *arguments):
 @pytest.mark.parametrize(
     ("who", "way"),
     [
-        ((1,), "validate"),
+        pytest.param((1,), "validate", marks=pytest.mark.slow),
         pytest.param((0, 1), "function", marks=pytest.mark.slow),
         pytest.param((1,), "function", marks=pytest.mark.soak),
         pytest.param((0, 1), "validate", marks=pytest.mark.soak),

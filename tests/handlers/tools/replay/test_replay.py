@@ -105,6 +105,7 @@ def test_a_script_that_ignores_the_directory_is_told_so(run, replayed, tmp_path,
     assert "is not in the working directory" in told["reason"]
 
 
+@pytest.mark.slow
 def test_other_versions_ranks_and_machines_are_told_of(run, replayed):
     place = run / "iteration-0000000020"
     manifest = Manifest.of_json((place / "manifest.json").read_bytes())

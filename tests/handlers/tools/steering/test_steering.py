@@ -503,6 +503,7 @@ def test_a_run_that_is_stopped_in_a_validation_is_changed_in_that_iteration(tmp_
     assert run("killed", True) == run("whole", False)
 
 
+@pytest.mark.slow
 def test_a_machine_with_an_empty_disk_gets_the_ledger_from_the_store(tmp_path):
     pytest.importorskip("fsspec", reason='needs pip install "camshaft[mirror]"')
     store = partial(Mirror, f"file:{tmp_path}/store")
