@@ -1,7 +1,14 @@
 """The checks of a run: arguments, modes, idle weights, unannounced steps."""
 
 from ..explain import warn
-from .arguments import no_handler, objects_of, refuse_other_process, refuse_samples, what_is
+from .arguments import (
+    no_handler,
+    objects_of,
+    refuse_other_process,
+    refuse_samples,
+    type_and_shape,
+    what_is,
+)
 from .attach import attach_checks
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
@@ -17,6 +24,7 @@ __all__ = [
     "refuse_other_process",
     "refuse_samples",
     "refuse_wrappers",
+    "type_and_shape",
     "warn",
     "warn_if_it_drifts",
     "what_is",

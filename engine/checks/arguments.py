@@ -91,6 +91,13 @@ def _instead(given: Any) -> str:
     return "for a function, use @engine.on(event)"
 
 
+def type_and_shape(given: Any) -> str:
+    """The type of a value, and of a tensor its shape: `float32[8, 3]`."""
+    if not (hasattr(given, "dtype") and hasattr(given, "shape")):
+        return f"of type {type(given).__name__}"
+    return f"{str(given.dtype).removeprefix('torch.')}{list(given.shape)}"
+
+
 def what_is(given: Any) -> str:
     """A description of an argument: the name of a class or function, or a plain value's repr."""
     if isinstance(given, type):

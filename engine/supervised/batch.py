@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
+from ..checks import type_and_shape
 from ..modules import unwrap
 from ..outputs import part_of
 
@@ -80,13 +81,8 @@ def note_names(error: TypeError, model: Module, named: Mapping[str, Any]) -> Non
 
 def note_loss(error: RuntimeError, made: Any, target: Any) -> None:
     """Note in an error of the loss function what it was given."""
-    error.add_note(f"in loss_fn, given a prediction {_kind(made)} and a target {_kind(target)}")
-
-
-def _kind(value: Any) -> str:
-    if not isinstance(value, Tensor):
-        return f"of type {type(value).__name__}"
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    given = f"a prediction {type_and_shape(made)} and a target {type_and_shape(target)}"
+    error.add_note(f"in loss_fn, given {given}")
 
 
 def own_loss(output: Any, target: Any) -> Tensor | None:

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import dis
+import inspect
+import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch.nn import CrossEntropyLoss, NLLLoss, functional
+from torch.nn import CrossEntropyLoss, Module, NLLLoss, functional
 
 from ..checks import warn
+from ..means import samples_of
 from ..outputs import IGNORED, Output
+from ..state import capture_generators, restore_generators
+from .loss_parts import split_loss
+from .nested import map_tensors, tensors_of
 
 Shape = tuple[int, ...]
+STORES = {"STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_SUBSCR"}
+"""Operations of Python by which a function changes what is outside of it."""
+FILLS = {"add", "append", "appendleft", "copy_", "extend", "insert", "pop", "push", "update"}
 BY_CLASSES = (functional.cross_entropy, functional.nll_loss)
 """Their means are over the weights of the targets' classes; those of other losses, over targets."""
 
@@ -37,8 +49,11 @@ def _option(loss_fn: Any, name: str, otherwise: Any = None) -> Any:
     return given.get(name, getattr(loss_fn, name, otherwise))
 
 
-def check_parts(loss_fn: Any, target: Any, counts: str) -> None:
+def check_parts(loss_fn: Any, target: Any, counts: str) -> bool:
     """Warn if a step is made of several parts, and their losses are means over some targets.
+
+    Returns:
+        True if it has warned.
 
     Args:
         loss_fn: The loss function.
@@ -46,7 +61,7 @@ def check_parts(loss_fn: Any, target: Any, counts: str) -> None:
         counts: What is a part of a step, and how it counts.
     """
     if not isinstance(target, Tensor) or target.is_floating_point():
-        return
+        return False
     ignored = _option(loss_fn, "ignore_index", IGNORED)
     is_torchs = getattr(loss_fn, "func", loss_fn) in BY_CLASSES
     by_classes = is_torchs or isinstance(loss_fn, CrossEntropyLoss | NLLLoss)
@@ -58,11 +73,59 @@ def check_parts(loss_fn: Any, target: Any, counts: str) -> None:
         count = f"lambda output: (output.target != {ignored}).sum()"
         count = "count_tokens" if ignored == IGNORED else count
     else:
-        return
+        return False
     warn(
         f"the loss is a mean {over}, and {counts}: the step is not that of one large batch. Say "
         f"what to count: supervised(..., weight={count})"
     )
+    return True
+
+
+def check_split_loss(loss_fn: Any, output: Output) -> None:
+    """Warn if the loss of a few samples is not the mean of the losses of their halves.
+
+    Such a loss is a sum, is a mean over something else than samples, or compares samples.
+    """
+    made = output.prediction if output.model_output is None else output.model_output
+    count = min(samples_of(output) or 0, 4) // 2 * 2
+    tensors = tensors_of((made, output.target))
+    if not count or _remembers(loss_fn):
+        return
+    rng = capture_generators()
+    with suppress(Exception), torch.no_grad():  # it may need more samples
+        edges = ((0, count), (0, count), (0, count // 2), (count // 2, count))
+        whole, again, *halves = (
+            float(split_loss(loss_fn(*_rows((made, output.target), *each)))[0]) for each in edges
+        )
+        tolerance = 0.02 if any(each.element_size() == 2 for each in tensors) else 1e-4
+        mean = sum(halves) / 2
+        # A loss that draws random numbers is another one at its second call.
+        if whole == again and not math.isclose(whole, mean, rel_tol=tolerance, abs_tol=1e-6):
+            warn(
+                f"split= takes the loss for a mean over samples, and that of {count} samples is "
+                f"{whole:.6g}, where the mean of its two halves is {mean:.6g}: the step is not "
+                "that of the whole batch. Divide a sum by len(target); say by weight= what else "
+                "the loss is a mean over; and for one that compares the samples of a batch, such "
+                "as a contrastive loss or Dice over the batch, make batches smaller instead"
+            )
+    restore_generators(rng)
+
+
+def _remembers(loss_fn: Any) -> bool:
+    """True if a loss function may keep something of a call, such as a queue of what it has had."""
+    function = inspect.unwrap(getattr(loss_fn, "func", loss_fn))
+    if isinstance(function, Module):
+        if function.state_dict():
+            return True
+        function = type(function).forward
+    code = getattr(function, "__code__", None)
+    names = {each.opname for each in dis.get_instructions(code)} if code else set(STORES)
+    return not STORES.isdisjoint(names) or not FILLS.isdisjoint(code.co_names if code else ())
+
+
+def _rows(nested: Any, start: int, end: int) -> Any:
+    # A copy, since the function may write into it.
+    return map_tensors(nested, lambda each: each[start:end].clone() if each.ndim else each)
 
 
 @dataclass(slots=True)

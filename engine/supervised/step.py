@@ -33,7 +33,7 @@ from .batch import (
     own_loss,
     refuse_lack,
 )
-from .checked_means import Shapes, check_parts
+from .checked_means import Shapes, check_parts, check_split_loss
 from .loss_parts import split_loss
 from .nested import map_tensors
 from .split import in_parts
@@ -292,8 +292,11 @@ class Supervised:
         """Warn if the parts of a step count otherwise than in one large batch."""
         by_samples = "each part of split= counts by its samples"
         counts = by_samples if self.split else "each batch of accumulate= counts the same"
-        if state.output is not None:
-            check_parts(self.loss_fn, state.output.target, counts)
+        if (output := state.output) is None or output.loss is None:
+            return
+        has_told = check_parts(self.loss_fn, output.target, counts)
+        if self.split and not has_told and not self.takes_batch:
+            check_split_loss(self.loss_fn, output)
 
     def share_buffers(self, state: State[Any, Any]) -> None:
         """Give all ranks the buffers of the first one, as a forward pass in training does."""

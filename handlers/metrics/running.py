@@ -12,7 +12,7 @@ import torch
 from torch.nn import Module
 
 from ...engine import Means, Number, flat, mean_over_ranks, metric_states, ranks
-from ...engine.checks import warn
+from ...engine.checks import type_and_shape, warn
 
 KEEPERS = ("MetricTracker", "MinMaxMetric")
 ALIKE = {"average", "validate_args"}
@@ -66,7 +66,15 @@ class RunningMetrics:
         for name, metric in self.metrics.items():
             if is_first := name not in self.takes_one:
                 self.takes_one[name] = not _takes(metric.update, len(inputs))
-            metric.update(inputs) if self.takes_one[name] else metric.update(*inputs)
+            try:
+                metric.update(inputs) if self.takes_one[name] else metric.update(*inputs)
+            except (RuntimeError, ValueError) as error:
+                given = " and ".join(map(type_and_shape, inputs))
+                error.add_note(
+                    f"in the metric {name!r}, given {given}; Metrics(..., select=) makes of the "
+                    "output what a metric is given"
+                )
+                raise
             if is_first:
                 _check_no_more(metric)
 

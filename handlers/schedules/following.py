@@ -171,9 +171,9 @@ class Following:
         if abs(found - wanted) * 10 > wanted:
             logger.warning(
                 "the schedule %r is for a run of %d steps, and at the pace of the first epoch, %d "
-                "steps in %d iterations, the run makes %d: write LRSchedule(..., horizon=%.0f), "
-                "with the steps of the whole run",
-                *(name, wanted, made, state.iteration, found, found),
+                "steps in %d iterations, the run makes about %d: write LRSchedule(..., horizon=n), "
+                "where n is the exact number of steps of the whole run",
+                *(name, wanted, made, state.iteration, found),
             )
 
 

@@ -156,3 +156,65 @@ def test_parts_with_targets_that_all_count_alike_are_not_told_of():
     ]:
         engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=3)
         engine.run([(torch.eye(4, 3), target)], max_epochs=1)
+
+
+def contrastive(output, _):
+    return cross_entropy(output @ output.T, torch.arange(len(output)))
+
+
+def dice_of_the_batch(output, target):
+    return 1 - (output.softmax(1) * target).sum() / target.sum()
+
+
+def own_sum(output, target):
+    return ((output - target) ** 2).sum()
+
+
+def by_own_weights(output, target):
+    return cross_entropy(output, target.argmax(1), weight=CLASS_WEIGHTS.float())
+
+
+def own_mean(output, target):
+    return ((output - target) ** 2).sum() / len(output) + output.abs().mean(1).mean()
+
+
+def of_drawn_samples(output, target):
+    return (output[torch.rand(len(output)).argmax()] ** 2).mean()
+
+
+@pytest.mark.parametrize("loss_fn", [contrastive, dice_of_the_batch, own_sum, by_own_weights])
+def test_a_loss_function_that_is_no_mean_over_samples_is_told_of_with_split(loss_fn):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 3)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=2)
+    target = torch.eye(3)[[0, 1, 2, 1]] * torch.tensor([[1.0], [1.0], [2.0], [1.0]])
+    with pytest.warns(UserWarning, match="not that of the whole batch"):
+        engine.run([(torch.randn(4, 3), target)], max_epochs=1)
+
+
+@pytest.mark.parametrize("loss_fn", [own_mean, of_drawn_samples, torch.nn.SmoothL1Loss()])
+def test_a_mean_over_samples_is_not_told_of_with_split_and_nothing_is_drawn(loss_fn):
+    inputs, target = torch.ones(4, 3), torch.eye(4, 3)
+
+    def drawn(data, **arguments):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 3)
+        engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, **arguments)
+        engine.run(data, max_epochs=1)
+        return torch.rand(())
+
+    halves = [*zip(inputs.split(2), target.split(2), strict=True)]  # as many calls of the loss
+    assert torch.equal(drawn([(inputs, target)], split=2), drawn(halves))
+
+
+def test_a_loss_that_keeps_what_it_has_had_is_called_no_further_times():
+    kept = []
+
+    def remembering(prediction, target):
+        kept.append(len(target))
+        return ((prediction - target) ** 2).sum()
+
+    model = torch.nn.Linear(3, 1)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), remembering, split=2)
+    engine.run([(torch.ones(4, 3), torch.ones(4, 1))], max_epochs=1)
+    assert kept == [2, 2]

@@ -406,3 +406,13 @@ def test_an_epoch_with_a_batch_without_target_has_no_result_after_a_resume_eithe
 
     run(max_iterations=2)
     assert "mean" not in run().metrics
+
+
+def test_an_error_of_a_metric_says_which_one_it_is_and_what_it_was_given():
+    model = torch.nn.Linear(4, 3)
+    engine = supervised(model, loss_fn=torch.nn.CrossEntropyLoss())
+    engine.add(Metrics({"accuracy": MulticlassAccuracy(3)}))
+    with pytest.raises((RuntimeError, ValueError)) as failed:  # soft targets, as mixup makes
+        engine.evaluate([(torch.randn(8, 4), -torch.ones(8, 3))])
+    expected = "in the metric 'accuracy', given float32[8, 3] and float32[8, 3]; Metrics(..., sel"
+    assert expected in "\n".join(failed.value.__notes__)
