@@ -156,3 +156,15 @@ def test_parts_with_targets_that_all_count_alike_are_not_told_of():
     ]:
         engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=3)
         engine.run([(torch.eye(4, 3), target)], max_epochs=1)
+
+
+def test_a_loss_whose_ignore_index_is_none_trains_in_parts():
+    def loss_fn(prediction, target, ignore_index):
+        return cross_entropy(prediction, target)
+
+    model = torch.nn.Linear(3, 3)
+    engine = supervised(
+        *(model, torch.optim.SGD(model.parameters()), partial(loss_fn, ignore_index=None)),
+        accumulate=2,
+    )
+    engine.run([(torch.eye(3), torch.arange(3))] * 2, max_epochs=1)
