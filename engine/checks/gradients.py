@@ -11,15 +11,13 @@ from ..events import Events
 from ..explain import warn
 from ..modules import optimizers_in, parameters_of
 from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
-from .losses import saved, warn_of_loss
+from .losses import MOST, saved, warn_of_loss
 
 if TYPE_CHECKING:
     from ..update import Update
 
 EARLY = 20
 """The number of iterations at a run's start in which gradients are checked."""
-MOST = 100
-"""The most operations at the end of a loss that are looked at."""
 READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
 AFTER_ITERATION = After(Events.ITERATION_COMPLETED)
 BETWEEN = AFTER_ITERATION, After(Events.EPOCH_STARTED), After(Events.EPOCH_COMPLETED)

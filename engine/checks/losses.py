@@ -9,12 +9,20 @@ from ..explain import warn
 
 MOST = 100
 """The most operations at the end of a loss that are looked at."""
-SHAPES = {"Alias", "Clone", "Permute", "ReshapeAlias", "Select", "Slice", "Squeeze", "T", "ToCopy"}
-SHAPES |= {"Transpose", "UnsafeView", "View"}
+SHAPES = {
+    *("Alias", "Clone", "Permute", "ReshapeAlias", "Select", "Slice", "Squeeze", "T", "ToCopy"),
+    *("Transpose", "UnsafeView", "View"),
+}
 """Operations that leave values as they are."""
 PAIRS = {"Div", "Mul", "Rsub", "Sub"}
-OF_LOSSES = {"Abs", "Clamp", "ClampMin", "Exp", "Log", "Mean", "Neg", "Pow", "Sqrt", "Sum", "Where"}
-OF_LOSSES |= {"Add", "NllLoss", "NllLoss2D"} | PAIRS | SHAPES
+OF_LOSSES = (
+    PAIRS
+    | SHAPES
+    | {
+        *("Abs", "Add", "Clamp", "ClampMin", "Exp", "Log", "Mean", "Neg", "NllLoss", "NllLoss2D"),
+        *("Pow", "Sqrt", "Sum", "Where"),
+    }
+)
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
 OF_SCORES = {"BinaryCrossEntropyWithLogits", "LogSoftmax"}
 """Those that take what the model makes."""
@@ -41,7 +49,7 @@ def saved(node: Any, name: str) -> Any:
 
 def _mistakes(last: Any) -> Iterator[str]:
     """What is wrong in the operations of a loss, from its end."""
-    left, count = [(last, ())], 0
+    left, count = list[tuple[Any, tuple[int, ...]]]([(last, ())]), 0
     while left and count < MOST:
         (node, below), count = left.pop(0), count + 1
         if (kind := _kind(node)) in OF_SCORES or kind in ("NllLoss", "NllLoss2D"):
