@@ -44,7 +44,8 @@ def warn_of_loss(loss: Any) -> None:
 def saved(node: Any, name: str) -> Any:
     """What an operation keeps for its gradient, unless a hook would compute or load it first."""
     raw = getattr(node, f"_raw_saved_{name}", None)
-    return None if raw is None or raw.unpack_hook else getattr(node, f"_saved_{name}")
+    is_hooked = raw is None or getattr(raw, "unpack_hook", True)
+    return None if is_hooked else getattr(node, f"_saved_{name}")
 
 
 def _mistakes(last: Any) -> Iterator[str]:
