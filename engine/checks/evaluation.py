@@ -29,7 +29,8 @@ def check_dropped(run: Checked) -> None:
     if getattr(batches, "drop_last", False) is not True or not isinstance(size, int):
         return
     samples = len(ones) if isinstance(ones, Sized) else 0
-    if left := samples % size:
+    is_whole = run.state.epoch_length == samples // size  # and not cut by epoch_length=
+    if is_whole and (left := samples % size):
         warn(
             f"this evaluation leaves out {left} of its {samples} samples, since its loader has "
             "drop_last=True: make a loader without it for evaluations and predictions"

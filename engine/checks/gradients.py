@@ -11,15 +11,13 @@ from ..events import Events
 from ..explain import warn
 from ..modules import optimizers_in, parameters_of
 from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
-from .losses import warn_of_loss
+from .losses import MOST, saved, warn_of_loss
 
 if TYPE_CHECKING:
     from ..update import Update
 
 EARLY = 20
 """The number of iterations at a run's start in which gradients are checked."""
-MOST = 100
-"""The most operations at the end of a loss that are looked at."""
 READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
 AFTER_ITERATION = After(Events.ITERATION_COMPLETED)
 BETWEEN = AFTER_ITERATION, After(Events.EPOCH_STARTED), After(Events.EPOCH_COMPLETED)
@@ -210,8 +208,9 @@ def _has_values(gradient: Any) -> bool:
 def _check_loss(update: Update, loss: Any, *, is_mean: bool) -> None:
     """Warn of a loss that the script divides as its update does, unless it is a sum."""
     made, number = getattr(loss, "grad_fn", None), update.accumulate
-    other = getattr(made, "_saved_other", None)
-    if number == 1 or not is_mean or type(made).__name__ != "DivBackward0" or other is None:
+    if number == 1 or not is_mean or type(made).__name__ != "DivBackward0":
+        return
+    if (other := saved(made, "other")) is None:
         return
     is_number = str(other.dtype) in ("torch.int64", "torch.float64") and other.device.type == "cpu"
     if other.ndim or other.requires_grad or not is_number or other != number:

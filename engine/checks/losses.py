@@ -9,14 +9,23 @@ from ..explain import warn
 
 MOST = 100
 """The most operations at the end of a loss that are looked at."""
-SHAPES = {"Alias", "Clone", "Permute", "ReshapeAlias", "Select", "Slice", "Squeeze", "T", "ToCopy"}
-SHAPES |= {"Transpose", "UnsafeView", "View"}
+SHAPES = {
+    *("Alias", "Clone", "Permute", "ReshapeAlias", "Select", "Slice", "Squeeze", "T", "ToCopy"),
+    *("Transpose", "UnsafeView", "View"),
+}
 """Operations that leave values as they are."""
-PAIRS = {"Add", "Div", "Mul", "Rsub", "Sub"}
-OF_LOSSES = {"Abs", "Clamp", "ClampMin", "Exp", "Log", "Mean", "Neg", "Pow", "Sqrt", "Sum", "Where"}
-OF_LOSSES |= {"BinaryCrossEntropyWithLogits", "LogSoftmax", "NllLoss", "NllLoss2D"}
-OF_LOSSES |= PAIRS | SHAPES
+PAIRS = {"Div", "Mul", "Rsub", "Sub"}
+OF_LOSSES = (
+    PAIRS
+    | SHAPES
+    | {
+        *("Abs", "Add", "Clamp", "ClampMin", "Exp", "Log", "Mean", "Neg", "NllLoss", "NllLoss2D"),
+        *("Pow", "Sqrt", "Sum", "Where"),
+    }
+)
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
+OF_SCORES = {"BinaryCrossEntropyWithLogits", "LogSoftmax"}
+"""Those that take what the model makes."""
 SCORES = {"Addmm", "Convolution", "Linear", "Mm", "Relu", "Sigmoid", "Softmax"}
 """Operations that make no logarithms of probabilities."""
 NEW_AXIS = {"Expand", "ReshapeAlias", "UnsafeView", "Unsqueeze", "View"}
@@ -28,66 +37,83 @@ def warn_of_loss(loss: Any) -> None:
 
     It looks at the graph of autograd, so that it knows losses of torch, and those made by hand.
     """
-    told = dict.fromkeys(filter(None, map(_mistake, _operations(getattr(loss, "grad_fn", None)))))
-    for mistake in told:
+    for mistake in dict.fromkeys(_mistakes(getattr(loss, "grad_fn", None))):
         warn(mistake)
 
 
-def _operations(last: Any) -> Iterator[Any]:
-    """The operations of a loss, from its end."""
-    left, count = [last], 0
+def saved(node: Any, name: str) -> Any:
+    """What an operation keeps for its gradient, unless a hook would compute or load it first."""
+    raw = getattr(node, f"_raw_saved_{name}", None)
+    is_hooked = raw is None or getattr(raw, "unpack_hook", True)
+    return None if is_hooked else getattr(node, f"_saved_{name}")
+
+
+def _mistakes(last: Any) -> Iterator[str]:
+    """What is wrong in the operations of a loss, from its end."""
+    left, count = list[tuple[Any, tuple[int, ...]]]([(last, ())]), 0
     while left and count < MOST:
-        node, count = left.pop(0), count + 1
-        if node is not None and _kind(node) in OF_LOSSES:
-            yield node
-            left += (each for each, _ in node.next_functions)
+        (node, below), count = left.pop(0), count + 1
+        if (kind := _kind(node)) in OF_SCORES or kind in ("NllLoss", "NllLoss2D"):
+            yield from _of_scores(kind, _source(node))
+        if kind in OF_LOSSES:
+            shape = (*node._input_metadata[0].shape,)
+            if kind in PAIRS and len(shape) > 1 and shape[0] == shape[1] > 1:
+                yield from _of_pairs(node, kind, shape, is_mean=below in ((), shape))
+            left += ((each, below or shape) for each, _ in node.next_functions)
 
 
-def _mistake(node: Any) -> str:
-    """What is wrong with the input of an operation; or empty."""
-    kind = _kind(node)
-    if kind == "LogSoftmax" and _source(node) == "Softmax":
-        return (
+def _of_scores(kind: str, source: str) -> Iterator[str]:
+    """A loss of what another operation than a model's last layer has made."""
+    if kind == "LogSoftmax" and source == "Softmax":
+        yield (
             "the loss takes the softmax of a softmax: cross_entropy takes raw scores (logits), and "
             "of probabilities it learns little. Leave the softmax out of the model, and take "
             "prediction.softmax(1) where you need probabilities"
         )
-    if kind == "BinaryCrossEntropyWithLogits" and _source(node) in ("Sigmoid", "Softmax"):
-        return (
+    if kind == "BinaryCrossEntropyWithLogits" and source in ("Sigmoid", "Softmax"):
+        yield (
             "the loss takes the sigmoid of probabilities: binary_cross_entropy_with_logits takes "
             "raw scores (logits). Leave the sigmoid out of the model, or take binary_cross_entropy"
         )
-    if kind in ("NllLoss", "NllLoss2D") and _source(node) in SCORES:
-        return (
+    if kind.startswith("Nll") and source in SCORES:
+        yield (
             "nll_loss takes logarithms of probabilities, and it got probabilities or raw scores: "
             "take cross_entropy for raw scores, or give it prediction.log_softmax(1)"
         )
-    shape = [*node._input_metadata[0].shape]
-    if kind not in PAIRS or len(shape) < 2 or not shape[0] == shape[1] > 1:
-        return ""
-    inputs = [(_kind(e), [*e._input_metadata[n].shape]) for e, n in node.next_functions if e]
-    if len(inputs) != 1 or inputs[0][0] == "AccumulateGrad":
-        return ""
-    factors = (getattr(node, name, None) for name in ("_saved_self", "_saved_other"))
-    if any([*each.shape] == shape for each in factors if each is not None):
-        return ""  # a mask of each with each, such as who is at risk when
-    (made_by, own), row, column = inputs[0], shape[1:], [shape[0], 1, *shape[2:]]
-    if own == row or (own == column and made_by not in NEW_AXIS):
-        return (
-            f"the loss pairs each prediction with each target: predictions of shape {own} and "
-            f"targets of shape {column if own == row else row} make values of shape {shape}. Give "
-            "both one shape, such as target.view_as(prediction)"
+
+
+def _of_pairs(node: Any, kind: str, shape: tuple[int, ...], *, is_mean: bool) -> Iterator[str]:
+    """An operation of each prediction with each target, where none of both says so."""
+    inputs = [(_kind(e), (*e._input_metadata[n].shape,)) for e, n in node.next_functions if e]
+    (made_by, own), *others = inputs
+    row, column = shape[1:], (shape[0], 1, *shape[2:])
+    is_row, is_column = own == row, own == column and made_by not in NEW_AXIS
+    if others or made_by == "AccumulateGrad" or not (is_row or is_column):
+        return
+    target = column if is_row else row
+    if kind in ("Div", "Mul"):  # a matrix on purpose, such as of who is at risk when, is no target
+        factors = (saved(node, name) for name in ("self", "other"))
+        is_meant = target not in [(*each.shape,) for each in factors if each is not None]
+    else:  # the target is not known: a matrix that is reduced by rows is one on purpose
+        is_meant = not is_mean
+    if not is_meant:
+        yield (
+            f"the loss pairs each prediction with each target: predictions of shape {[*own]} and "
+            f"targets of shape {[*target]} make values of shape {[*shape]}. Give both one shape, "
+            "such as target.view_as(prediction). Where it is meant, say so: "
+            f"prediction{'[None]' if is_row else '.squeeze(1)[:, None]'}"
         )
-    return ""
 
 
 def _source(node: Any) -> str:
     """The kind of the operation that made the input of another one, whatever its shape is now."""
     source = node.next_functions[0][0]
-    while source is not None and _kind(source) in SHAPES:
+    while _kind(source) in SHAPES:
         source = source.next_functions[0][0]
-    return "" if source is None else _kind(source)
+    return _kind(source)
 
 
 def _kind(node: Any) -> str:
-    return type(node).__name__.partition("Backward")[0]
+    """The name of an operation; a function of the script, which has no number, has another."""
+    kind, _, number = type(node).__name__.partition("Backward")
+    return kind if number else type(node).__name__

@@ -113,7 +113,8 @@ def check_hidden(run: Checked) -> Check:
                         f"no step changes the {len(inside)} parameters in {place}, and no "
                         f"checkpoint holds them, since a module does not find them in a plain "
                         f"{type(value).__name__}. Write self.{field} = nn.ModuleList(...), or "
-                        "ModuleDict, ParameterList or ParameterDict, and make the optimizer then"
+                        "ModuleDict, ParameterList or ParameterDict, and make the optimizer then; "
+                        "freeze what is not to learn: requires_grad_(False)"
                     )
 
 

@@ -68,7 +68,7 @@ def check_parts(loss_fn: Any, target: Any, counts: str) -> bool:
     if by_classes and _option(loss_fn, "weight") is not None:
         over = "over targets by the weights of their classes"
         count = "lambda output: class_weights[output.target].sum()"
-    elif (target == ignored).any():
+    elif isinstance(ignored, int) and (target == ignored).any():
         over = f"over the targets that are not {ignored}"
         count = f"lambda output: (output.target != {ignored}).sum()"
         count = "count_tokens" if ignored == IGNORED else count

@@ -49,8 +49,9 @@ def mode_of(kind: str, metric: str, mode: Mode | None) -> Mode:
 
 
 def mostly_better_larger(metric: str) -> bool:
-    """True for a name such as `"val/accuracy"`."""
-    return not LARGER_IS_BETTER.isdisjoint(re.split(r"[^a-z0-9]+", metric.lower()))
+    """True for a name such as `"val/accuracy"`; false for `"val/dice_loss"`."""
+    words = {*re.split(r"[^a-z0-9]+", metric.lower())}
+    return bool(words & LARGER_IS_BETTER) and words.isdisjoint(("error", "loss"))
 
 
 def check_metric(kind: str, metric: object) -> None:

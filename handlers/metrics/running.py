@@ -152,7 +152,7 @@ def warn_of_groups(metric: Any) -> None:
             read = getattr(update, "__code__", None) if type(other).update is update else None
             for field in {*read.co_names} - ALIKE if read is not None else ():
                 ours, theirs = vars(one).get(field), vars(other).get(field)
-                if ours != theirs and {type(ours), type(theirs)} <= SETTINGS:
+                if {type(ours), type(theirs)} <= SETTINGS and ours != theirs:
                     warn(
                         f"the metrics {name!r} and {other_name!r} of a MetricCollection differ by "
                         f"their {field} ({ours!r}, {theirs!r}). If the first batch gives both the "

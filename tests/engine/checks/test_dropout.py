@@ -41,6 +41,35 @@ class Right(Plain):
         return self.layer(self.dropout(x))
 
 
+class RightByIf(Plain):
+    def forward(self, x):
+        if self.training:
+            x = F.dropout(x, 0.3)
+        return self.layer(x)
+
+
+class RightByRate(Plain):
+    def forward(self, x):
+        return self.layer(F.dropout(x, 0.3 if self.training else 0.0))
+
+
+class Lazy:
+    """Fails when it is asked for something, as a service that is not there."""
+
+    def __getattr__(self, name):
+        raise RuntimeError(name)
+
+
+SERVICE = Lazy()
+
+
+class RightBesideAService(Plain):
+    def forward(self, x):
+        if x.isnan().any():
+            SERVICE.warn(x)
+        return self.layer(x)
+
+
 @pytest.mark.parametrize(
     ("kind", "says"),
     [
@@ -48,6 +77,9 @@ class Right(Plain):
         (AlwaysByName, ["AlwaysByName.forward writes dropout2d(x[:, :, None, None])"]),
         (AlwaysInLayer, ["nn.functional.alpha_dropout(x, p=0.1)", "F.dropout(x, 0.3)"]),
         (Right, []),
+        (RightByIf, []),
+        (RightByRate, []),
+        (RightBesideAService, []),
     ],
 )
 def test_dropout_that_stays_on_in_evaluations_is_told_of(kind, says, recwarn):

@@ -38,6 +38,7 @@ def test_samples_that_a_loader_drops_from_an_evaluation_are_told(samples, drop_l
     loader = DataLoader(data, 3, drop_last=drop_last)
     engine = supervised(model, torch.optim.SGD(model.parameters()), nn.functional.mse_loss)
     engine.run(loader, max_epochs=1)  # in training, the other samples of the next epoch are left
+    engine.evaluate(loader, epoch_length=1)  # which leaves out more by itself
     assert not recwarn.list
     engine.evaluate(loader)
     told = ["leaves out 1 of its 10 samples" in str(each.message) for each in recwarn]

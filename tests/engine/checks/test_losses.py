@@ -3,12 +3,26 @@
 import pytest
 import torch
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from camshaft import Engine, Update, supervised
 
 CLASSES = torch.tensor([0, 1, 2, 1])
 MASK = torch.ones(2, 2)
+SQUARE = torch.eye(4)
 NUMBERS = torch.tensor([0.5, 1.0, 0.0, 1.0])
+
+
+class Mul(torch.autograd.Function):
+    """Is named as one of torch's."""
+
+    @staticmethod
+    def forward(ctx, values, factor):
+        return values * factor
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient.sum(1, keepdim=True), None
 
 
 def told(loss_of, target, recwarn, outputs=3):
@@ -82,7 +96,42 @@ def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, 
         (lambda p, t: (p - t[:, None]).abs().mean(), NUMBERS, 4),  # four quantiles of four samples
         (lambda p, t: (p[:, 0, None] - p[:, 0]).abs().mean(), NUMBERS, 1),  # a ranking
         (lambda p, t: (p.exp() * (t[:, None] >= t)).sum(1).log().mean(), NUMBERS, 1),  # of Cox
+        (lambda p, t: (p[:, 0] + (t[:, None] >= t).log()).exp().sum(1).log().mean(), NUMBERS, 1),
+        (lambda p, t: (p[:, 0] - 1e9 * (t[:, None] < t)).exp().sum(1).log().mean(), NUMBERS, 1),
+        (lambda p, t: (p.square().sum(1, True) + t.square().sum(1)).exp().mean(), SQUARE, 4),
+        # Four samples of four classes by their distances from fixed centers
+        (lambda p, t: functional.cross_entropy((p - NUMBERS).square().neg(), t), CLASSES, 1),
+        (lambda p, t: (Mul.apply(p, SQUARE) - t).mean(), SQUARE, 1),
     ],
 )
 def test_a_loss_of_what_it_takes_is_not_told_of(loss_of, target, outputs, recwarn):
     assert told(loss_of, target, recwarn, outputs) == []
+
+
+def test_a_pair_that_is_said_to_be_meant_is_not_told_of(recwarn):
+    rows, columns = (
+        lambda p, t: (t[:, None] - p.squeeze(1)).abs().mean(),
+        lambda p, t: (p - t).abs().mean(),
+    )
+    assert "prediction[None]" in told(rows, NUMBERS, recwarn, 1)[0]
+    assert "prediction.squeeze(1)[:, None]" in told(columns, NUMBERS, recwarn, 1)[0]
+    assert told(lambda p, t: rows(p[None], t), NUMBERS, recwarn, 1) == []
+    assert told(lambda p, t: columns(p.squeeze(1)[:, None], t), NUMBERS, recwarn, 1) == []
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_loss_in_a_checkpointed_function_is_computed_again_once_a_step(accumulate):
+    calls = []
+
+    def part(p, t):
+        calls.append(p)
+        return (p.exp() * t).sum() / accumulate
+
+    def loss_of(p, t):
+        return checkpoint(part, p, t, use_reentrant=False)
+
+    model = torch.nn.Linear(3, 1)
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1), accumulate=accumulate)
+    engine = Engine(lambda state, batch: update(state, loss_of(model(batch[0]), batch[1])))
+    engine.add(update).run([(torch.randn(4, 3), SQUARE)] * 4, max_epochs=1)
+    assert len(calls) == 2 * 4

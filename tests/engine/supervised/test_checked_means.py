@@ -218,3 +218,15 @@ def test_a_loss_that_keeps_what_it_has_had_is_called_no_further_times():
     engine = supervised(model, torch.optim.SGD(model.parameters()), remembering, split=2)
     engine.run([(torch.ones(4, 3), torch.ones(4, 1))], max_epochs=1)
     assert kept == [2, 2]
+
+
+def test_a_loss_whose_ignore_index_is_none_trains_in_parts():
+    def loss_fn(prediction, target, ignore_index):
+        return cross_entropy(prediction, target)
+
+    model = torch.nn.Linear(3, 3)
+    engine = supervised(
+        *(model, torch.optim.SGD(model.parameters()), partial(loss_fn, ignore_index=None)),
+        accumulate=2,
+    )
+    engine.run([(torch.eye(3), torch.arange(3))] * 2, max_epochs=1)

@@ -11,7 +11,12 @@ import ignite.metrics
 import pytest
 import torch
 import torchmetrics
-from torchmetrics.classification import BinaryRecall, MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import (
+    BinaryRecall,
+    MulticlassAccuracy,
+    MulticlassF1Score,
+    MulticlassJaccardIndex,
+)
 
 from camshaft import Engine, Events, supervised
 from camshaft.handlers import Average, Checkpoint, Collect, Metrics, Totals, Validate
@@ -175,6 +180,12 @@ def test_a_collection_that_may_take_two_metrics_for_one_is_told_of(options, is_t
     assert not recwarn.list
     Metrics({"val": collection()})
     assert ["compute_groups=False" in str(each.message) for each in recwarn] == [True] * is_told
+
+
+def test_a_collection_of_two_metrics_with_tensors_is_not_told_of():
+    for average in ("macro", "none"):
+        one, other = (MulticlassJaccardIndex(3, average=each) for each in (average, "micro"))
+        Metrics(torchmetrics.MetricCollection({"one": one, "other": other}))
 
 
 def test_a_collection_without_groups_measures_each_metric():

@@ -104,7 +104,12 @@ def test_a_plateau_below_zero_is_told_once_that_it_takes_equal_values_for_better
 
 @pytest.mark.parametrize(
     ("metric", "mode", "is_told"),
-    [("val/accuracy", "min", True), ("val/accuracy", "max", False), ("val/loss", "min", False)],
+    [
+        ("val/accuracy", "min", True),
+        ("val/accuracy", "max", False),
+        ("val/loss", "min", False),
+        ("val/dice_loss", "min", False),
+    ],
 )
 def test_a_plateau_that_lowers_the_rate_while_an_accuracy_rises_is_told_of(
     metric, mode, is_told, recwarn
