@@ -102,15 +102,17 @@ def untouched(
 
 
 def _switched(modules: Iterable[Any]) -> list[Switched]:
-    """Call `train(False)`, as `eval()` does, of training modules that have a `train` of their own.
+    """Call `train(False)`, as `eval()` does, of modules that have a `train` of their own.
 
     It drops what evaluations have cached (gpytorch, LeViT of timm), or joins statistics (lightly).
     """
     before: list[Switched] = []
     for module in modules:
         own = type(module).train
-        is_own = own.__module__ != "torch.nn.modules.module" and module.training
+        is_own = own.__module__ != "torch.nn.modules.module"
         if is_own and "mode" in signature(own).parameters:
+            if not module.training:  # evaluated by the script, perhaps with other weights
+                module.train()
             weights = _copied(module.parameters(recurse=False))
             before.append((module, {**vars(module), "training": False}, weights))
     for module, _, _ in before:

@@ -6,7 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
-from torch.nn import CrossEntropyLoss, NLLLoss, functional
+from torch.nn import (
+    CrossEntropyLoss,
+    HingeEmbeddingLoss,
+    NLLLoss,
+    PoissonNLLLoss,
+    functional,
+)
 
 from ..checks import warn
 from ..outputs import IGNORED, Output
@@ -14,6 +20,9 @@ from ..outputs import IGNORED, Output
 Shape = tuple[int, ...]
 BY_CLASSES = (functional.cross_entropy, functional.nll_loss)
 """Their means are over the weights of the targets' classes; those of other losses, over targets."""
+
+PAIRING = (functional.poisson_nll_loss, functional.hinge_embedding_loss)
+"""Torch 2.13 broadcasts in these without its warning of other losses."""
 
 
 def is_a_sum(loss_fn: Any, weight: Any) -> bool:
@@ -63,6 +72,23 @@ def check_parts(loss_fn: Any, target: Any, counts: str) -> None:
         f"the loss is a mean {over}, and {counts}: the step is not that of one large batch. Say "
         f"what to count: supervised(..., weight={count})"
     )
+
+
+def pairs(loss_fn: Any) -> bool:
+    """True for a loss that compares a column with a row, each value with each, without a word."""
+    is_one = isinstance(loss_fn, PoissonNLLLoss | HingeEmbeddingLoss)
+    return is_one or getattr(loss_fn, "func", loss_fn) in PAIRING
+
+
+def check_shapes(output: Output) -> None:
+    """Warn if predictions and targets differ in their number of dimensions."""
+    found, wanted = output.prediction, output.target
+    if isinstance(found, Tensor) and isinstance(wanted, Tensor) and found.ndim != wanted.ndim:
+        warn(
+            f"the predictions of a batch are {list(found.shape)} and its targets "
+            f"{list(wanted.shape)}, so the loss compares each prediction with each target. Give "
+            "both one shape, such as model(x).squeeze(1) or target.unsqueeze(1)"
+        )
 
 
 @dataclass(slots=True)

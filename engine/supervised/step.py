@@ -33,7 +33,7 @@ from .batch import (
     own_loss,
     refuse_lack,
 )
-from .checked_means import Shapes, check_parts
+from .checked_means import Shapes, check_parts, check_shapes, pairs
 from .loss_parts import split_loss
 from .nested import map_tensors
 from .split import in_parts
@@ -247,6 +247,10 @@ class Supervised:
         elif self.weight is None and (self.split or (self.update and self.update.accumulate > 1)):
             engine.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_parts)
 
+        if pairs(self.loss_fn):
+            for each in (engine, engine.evaluation):
+                each.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_shapes)
+
     def refuse_to_train(self, state: State[Any, Any]) -> None:
         """Say what is missing."""
         raise ValueError(
@@ -294,6 +298,11 @@ class Supervised:
         counts = by_samples if self.split else "each batch of accumulate= counts the same"
         if state.output is not None:
             check_parts(self.loss_fn, state.output.target, counts)
+
+    def check_shapes(self, state: State[Any, Output]) -> None:
+        """Warn if the loss compares each prediction with each target."""
+        if state.output is not None:
+            check_shapes(state.output)
 
     def share_buffers(self, state: State[Any, Any]) -> None:
         """Give all ranks the buffers of the first one, as a forward pass in training does."""

@@ -385,3 +385,16 @@ def test_a_layer_that_prepares_evaluations_in_its_train_does_so_and_no_bit_of_tr
         return model.state_dict()
 
     assert all(map(torch.equal, trained(True).values(), trained(False).values()))
+
+
+def test_a_layer_that_caches_for_evaluations_caches_anew_in_each_also_if_the_script_called_eval():
+    model = Caches(3, 1).eval()
+    engine = supervised(model, None, torch.nn.MSELoss())
+    data = [(torch.ones(2, 3), torch.zeros(2, 1))]
+    with torch.no_grad():
+        found = []
+        for by in (1, 2):
+            model.weight.fill_(by)
+            found.append(engine.evaluate(data).metrics["loss"])
+    assert found == [9, 36]
+    assert not model.training

@@ -156,3 +156,14 @@ def test_parts_with_targets_that_all_count_alike_are_not_told_of():
     ]:
         engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=3)
         engine.run([(torch.eye(4, 3), target)], max_epochs=1)
+
+
+@pytest.mark.parametrize("loss", [torch.nn.PoissonNLLLoss(), torch.nn.functional.poisson_nll_loss])
+def test_a_loss_that_compares_a_column_with_a_row_is_told_of_where_torch_is_silent(loss):
+    model = torch.nn.Linear(2, 1)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), loss)
+    with pytest.warns(UserWarning, match=r"are \[4, 1\] and its targets \[4\].*each prediction"):
+        engine.run([(torch.ones(4, 2), torch.ones(4))], max_epochs=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.run([(torch.ones(4, 2), torch.ones(4, 1))], max_epochs=1)
