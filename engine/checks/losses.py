@@ -14,13 +14,15 @@ SHAPES = {
     *("Transpose", "UnsafeView", "View"),
 }
 """Operations that leave values as they are."""
-PAIRS = {"Div", "Mul", "Rsub", "Sub"}
+PAIRS = {"Div", "Mul", "Rsub", "Sub", "Where"}
+OF_KNOWN = {"Div", "Mul", "Where"}
+"""Those that keep what else they have had."""
 OF_LOSSES = (
     PAIRS
     | SHAPES
     | {
         *("Abs", "Add", "Clamp", "ClampMin", "Exp", "Log", "Mean", "Neg", "NllLoss", "NllLoss2D"),
-        *("Pow", "Sqrt", "Sum", "Where"),
+        *("Pow", "Sqrt", "Sum"),
     }
 )
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
@@ -91,8 +93,8 @@ def _of_pairs(node: Any, kind: str, shape: tuple[int, ...], *, is_mean: bool) ->
     if others or made_by == "AccumulateGrad" or not (is_row or is_column):
         return
     target = column if is_row else row
-    if kind in ("Div", "Mul"):  # a matrix on purpose, such as of who is at risk when, is no target
-        factors = (saved(node, name) for name in ("self", "other"))
+    if kind in OF_KNOWN:  # a matrix on purpose, such as of who is at risk when, is no target
+        factors = (saved(node, name) for name in ("self", "other", "condition"))
         is_meant = target not in [(*each.shape,) for each in factors if each is not None]
     else:  # the target is not known: a matrix that is reduced by rows is one on purpose
         is_meant = not is_mean

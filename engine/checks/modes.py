@@ -57,6 +57,7 @@ def check_modes(run: Checked) -> Check:
         if left := _evaluating(began):
             warn_of(left, "after the batches", state.epoch - 1)
         for _, model in left:
+            model.train()  # which may drop what an evaluation has cached
             for module, training in flags[id(model)]:
                 module.training = training
         yield (Events.ITERATION_STARTED,)  # the first batch

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from copy import deepcopy
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from ..engine import Engine
     from ..state import State
 
+
+Switched = tuple[Any, dict[str, Any], Callable[[], None]]
+"""A module, attributes of it to be put back, and what puts back its weights."""
 
 _kept: list[Any] = []
 """Of each evaluation under way: the buffers that it puts back."""
@@ -61,12 +65,14 @@ def untouched(
     put_back = [_copied(m.parameters()) for m in modules if getattr(m, "max_norm", None)]
     named = generators_in(objects) if generators is None else generators
     rng = capture_generators(data, named)
+    switched: list[Switched] = []
     # A loader's own iterator, with its persistent workers and position, serves one pass only.
     opened = getattr(data, "_iterator", None)
     is_shared = hasattr(data, "_iterator") and is_read(data)
     try:
         if is_shared:
             data._iterator = None  # type: ignore[attr-defined]
+        switched = _switched(modules)
         for module in modules:
             module.training = False
         if seed is not None:
@@ -84,10 +90,37 @@ def untouched(
             buffers.put_back()
         for each in put_back:
             each()
+        for module, settings, weights in switched:
+            weights()
+            vars(module).update(settings)
+        for module, _, _ in switched:
+            module.train()
         for module, training in zip(modules, flags, strict=True):
             module.training = training
         if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
+
+
+def _switched(modules: Iterable[Any]) -> list[Switched]:
+    """Call `train(False)`, as `eval()` does, of modules that have a `train` of their own.
+
+    It drops what evaluations have cached (gpytorch, LeViT of timm), or joins statistics (lightly).
+    """
+    before: list[Switched] = []
+    for module in modules:
+        own = type(module).train
+        is_own = own.__module__ != "torch.nn.modules.module"
+        if is_own and "mode" in signature(own).parameters:
+            if not module.training:  # evaluated by the script, perhaps with other weights
+                module.train()
+            weights = _copied(module.parameters(recurse=False))
+            before.append((module, {**vars(module), "training": False}, weights))
+    for module, _, _ in before:
+        module.train(False)
+    return [
+        (module, {n: v for n, v in was.items() if vars(module).get(n) is not v}, weights)
+        for module, was, weights in before
+    ]
 
 
 def keep_shared() -> None:

@@ -73,6 +73,7 @@ def told(loss_of, target, recwarn, outputs=3):
             lambda p, t: (p[..., None, None] * MASK * t[:, None, None].expand(4, 2, 2)).mean(),
             *(NUMBERS, 1, r"shape [4, 1, 2, 2] and targets of shape [4, 2, 2]"),
         ),
+        (functional.hinge_embedding_loss, 2 * (NUMBERS > 0.6) - 1, 1, "each prediction with each"),
         (functional.poisson_nll_loss, NUMBERS, 1, "each prediction with each"),
     ],
 )

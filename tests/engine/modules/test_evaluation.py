@@ -1,5 +1,6 @@
 """Evaluation leaves training bit-identical."""
 
+import copy
 import functools
 import random
 
@@ -319,3 +320,81 @@ def test_an_embedding_that_scales_the_rows_it_looks_up_keeps_them(kind):
     seen = engine.evaluate([torch.tensor([[0, 1]])]).output
     assert seen < 0.11  # it was scaled inside
     assert torch.equal(table.weight, before)
+
+
+class Caches(torch.nn.Linear):
+    """Evaluates with what it has cached, until it trains again, as a Gaussian process does."""
+
+    table = None
+
+    def train(self, mode=True):
+        if mode:
+            self.table = None
+        return super().train(mode)
+
+    def forward(self, x):
+        if self.training:
+            return super().forward(x)
+        if self.table is None:
+            self.table = self.weight.detach().clone()
+        return x @ self.table.T
+
+
+class Merges(torch.nn.Linear):
+    """Merges what it has learnt into its weight for evaluations, which rounds."""
+
+    def __init__(self, inputs, outputs):
+        super().__init__(inputs, outputs, bias=False)
+        self.learnt = torch.nn.Parameter(torch.full_like(self.weight, 1e-3 / 3))
+        self.is_merged = False
+
+    def train(self, mode=True):
+        super().train(mode)
+        if mode is self.is_merged:
+            with torch.no_grad():
+                self.weight += -self.learnt if mode else self.learnt
+            self.is_merged = not mode
+        return self
+
+    def forward(self, x):
+        return x @ (self.weight if self.is_merged else self.weight + self.learnt).T
+
+
+@pytest.mark.parametrize("kind", [Caches, Merges])
+def test_a_layer_that_prepares_evaluations_in_its_train_does_so_and_no_bit_of_training_changes(
+    kind,
+):
+    def trained(validates):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), kind(3, 1))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        engine, found = supervised(model, optimizer, torch.nn.MSELoss()), []
+        x, y = torch.randn(8, 3), torch.randn(8, 1)
+
+        @engine.on(Events.EPOCH_COMPLETED)
+        def compare(state):
+            if validates:
+                by_engine = engine.evaluate([(x, y)]).metrics["loss"]
+                twin = copy.deepcopy(model)
+                twin.train().eval()
+                assert by_engine == torch.nn.functional.mse_loss(twin(x), y)
+                found.append(by_engine)
+
+        engine.run([(x, y)], max_epochs=3)
+        assert len({*map(float, found)}) == (3 if validates else 0)
+        return model.state_dict()
+
+    assert all(map(torch.equal, trained(True).values(), trained(False).values()))
+
+
+def test_a_layer_that_caches_for_evaluations_caches_anew_in_each_also_if_the_script_called_eval():
+    model = Caches(3, 1).eval()
+    engine = supervised(model, None, torch.nn.MSELoss())
+    data = [(torch.ones(2, 3), torch.zeros(2, 1))]
+    with torch.no_grad():
+        found = []
+        for by in (1, 2):
+            model.weight.fill_(by)
+            found.append(engine.evaluate(data).metrics["loss"])
+    assert found == [9, 36]
+    assert not model.training
