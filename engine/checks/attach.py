@@ -15,7 +15,7 @@ from .dropout import check_dropout
 from .evaluation import check_averaged, check_dropped, check_mode
 from .gradients import check_gradients
 from .modes import check_modes
-from .parameters import check_hidden, check_idle, check_known, check_stepped, refuse_autocast
+from .parameters import check_idle, check_known, check_stepped, refuse_autocast
 from .sharded import check_sharded
 from .steps import check_limit, check_steps, check_windows
 
@@ -48,8 +48,9 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
                 "each one trains alone, on all of the data. Write model = ranks.prepare(model) "
                 "before the optimizer is made"
             )
-        check_dropout(run)
+        if run.objects:
+            check_dropout(run)
         check_known(run)
         check_stepped(run)
-        checks += check_idle(run), check_hidden(run), check_gradients(run)
+        checks += check_idle(run), check_gradients(run)
     run.follow(*checks)

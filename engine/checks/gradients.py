@@ -12,6 +12,7 @@ from ..explain import warn
 from ..modules import optimizers_in, parameters_of
 from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
 from .losses import MOST, saved, warn_of_loss
+from .parameters import warn_of_hidden
 
 if TYPE_CHECKING:
     from ..update import Update
@@ -33,7 +34,7 @@ Look = dict[int, tuple[Any, int]]
 
 def check_gradients(run: Checked) -> Check:
     """End a run that changes gradients outside its updates; in its first iterations."""
-    check, last = GradientCheck(run), run.state.iteration + EARLY
+    check, last, has_looked = GradientCheck(run), run.state.iteration + EARLY, False
     moment: Moment = Events.STARTED
     try:
         while moment != AFTER_ITERATION or run.state.iteration < last:
@@ -42,8 +43,11 @@ def check_gradients(run: Checked) -> Check:
                 return
             if moment is Events.BACKWARD_COMPLETED:
                 check.look_at_weights()
-            else:
-                check.settle()
+                continue
+            if moment == AFTER_ITERATION and not has_looked:
+                has_looked = True
+                warn_of_hidden(run)
+            check.settle()
     finally:
         check.close()
 

@@ -8,11 +8,10 @@ from typing import Any
 
 from .. import modules
 from ..changes import address_of, addresses_in, sample
-from ..events import Events
 from ..explain import warn
 from ..modules import parameters_of
 from ..names import few
-from .checked import After, Check, Checked, objects_by_place, optimizers_of
+from .checked import Check, Checked, objects_by_place, optimizers_of
 
 PLAIN = (list, tuple, dict)
 """Containers in which a module of torch does not look for its parts."""
@@ -96,9 +95,11 @@ def check_idle(run: Checked) -> Check:
                 warn(_untrained(name, left))
 
 
-def check_hidden(run: Checked) -> Check:
-    """Warn of layers that a module keeps in a plain list or dict, where no optimizer finds them."""
-    yield (After(Events.ITERATION_COMPLETED),)  # their gradients are left, since nothing steps them
+def warn_of_hidden(run: Checked) -> None:
+    """Warn of layers that a module keeps in a plain list or dict, where no optimizer finds them.
+
+    After an iteration, their gradients are left, since no optimizer clears them.
+    """
     found = {n: own for n, thing in run.objects.items() for own in _own_modules(thing)}
     known = run.trained.union(*(map(id, each.parameters()) for each in found.values()))
     for name, outer in found.items():

@@ -133,7 +133,7 @@ class Stateful(Source[Batch]):
     def doubts(self) -> list[str]:
         """Doubts about what the data's own state may not hold."""
         name, found = type(self.data).__name__, []
-        if _has_workers(self.data) or parts_inside(self.data, _has_workers):
+        if getattr(self.data, "num_workers", 0) or parts_inside(self.data, _reads_ahead):
             found.append(
                 f"the random numbers that workers of a {name} draw are not in its state, nor those "
                 "that its threads draw; if yours draw some, use a plain DataLoader"
@@ -157,10 +157,12 @@ class Stateful(Source[Batch]):
         return found
 
 
-def _has_workers(thing: Any) -> bool:
-    """True for a loader with workers, and for a node of torchdata that reads ahead in a thread."""
+def _reads_ahead(thing: Any) -> bool:
+    """True for a node of torchdata that reads ahead in threads or workers."""
     inside = getattr(thing, "__dict__", {})
-    return any(type(n) is int and n for n in map(inside.get, ("num_workers", "prefetch_factor")))
+    return type(thing).__module__.startswith("torchdata.nodes") and any(
+        type(n) is int and n for n in map(inside.get, ("num_workers", "prefetch_factor"))
+    )
 
 
 def _has_buffer(thing: Any) -> bool:
