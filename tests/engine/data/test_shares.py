@@ -61,6 +61,7 @@ def test_in_training_a_rank_without_a_sample_takes_one_that_counts_for_nothing()
         assert (state.epoch_length, state.share) == (2, 1)
 
 
+@pytest.mark.filterwarnings("ignore:this evaluation leaves out 49 of its 249 samples")
 def test_who_drops_the_rest_has_it_dropped():
     shares = [
         flat(share_of(r, 2, drop_samples=True, batch_size=50, drop_last=True)) for r in (0, 1)

@@ -659,7 +659,7 @@ def test_what_one_function_fills_and_a_loss_a_schedule_or_a_metric_reads_goes_on
             penalty["mean"], rate["factor"], gain["factor"] = 0.2, 0.5, 2.0
             scale.append(2.0)
 
-        state = engine.run([torch.ones(2, 1).expand(2, 2)] * 10, max_epochs=1, **limits)
+        state = engine.run([torch.ones(3, 2)] * 10, max_epochs=1, **limits)
         return model.weight.tolist(), limits or float(state.metrics["gain"])
 
     whole = run(tmp_path / "whole")
