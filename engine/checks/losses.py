@@ -46,7 +46,8 @@ def warn_of_loss(loss: Any) -> None:
 def saved(node: Any, name: str) -> Any:
     """What an operation keeps for its gradient, unless a hook would compute or load it first."""
     raw = getattr(node, f"_raw_saved_{name}", None)
-    is_hooked = raw is None or getattr(raw, "unpack_hook", True)
+    # Torch 2.9 does not tell of a hook.
+    is_hooked = raw is None or getattr(raw, "unpack_hook", None) is not None
     return None if is_hooked else getattr(node, f"_saved_{name}")
 
 
