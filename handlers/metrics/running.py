@@ -17,7 +17,7 @@ from ...engine.checks import type_and_shape, warn
 KEEPERS = ("MetricTracker", "MinMaxMetric")
 ALIKE = {"average", "validate_args"}
 """Settings that `update` of torchmetrics reads, and that change nothing in a state of one shape."""
-SETTINGS = {int, float, str, type(None)}
+SETTINGS: set[type] = {int, float, str, type(None)}
 NO_TARGETS = "batches without targets"
 """In a saved state, beside the names of metrics."""
 

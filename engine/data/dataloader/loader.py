@@ -147,7 +147,7 @@ class IndexedLoader(Loader):
         check_length(self.order.number, consumed)
         aheads = [f"{mark}".split(":")[3:] for mark in (position.mark, self.order.mark(consumed))]
         was, now = ([each.partition(" ")[2] for each in ahead] for ahead in aheads)
-        self.is_ahead_anew = bool(consumed and was) and was != now
+        self.is_ahead_anew: bool = bool(consumed and was) and was != now
         return named(batches) if self.data.num_workers else unrecorded(batches)
 
     def first_batch(self, position: Position) -> Any:
@@ -160,7 +160,8 @@ class IndexedLoader(Loader):
 
     def mark(self, consumed: int) -> str | None:
         """A checksum of the indices that were drawn."""
-        self.draws, self.keeps = self.order.draws, self.order.keeps
+        self.draws: bool = self.order.draws
+        self.keeps: bool = self.order.keeps
         return self.order.mark(consumed)
 
     def length(self, dealing: Dealing | None = None) -> int | None:
