@@ -91,24 +91,25 @@ def check_split_loss(loss_fn: Any, output: Output) -> None:
     tensors = tensors_of((made, output.target))
     if not count or _remembers(loss_fn):
         return
-    rng = capture_generators()
+    edges = ((0, count), (0, count), (0, count // 2), (count // 2, count))
+    rng, found = capture_generators(), list[float]()
     with suppress(Exception), torch.no_grad():  # it may need more samples
-        edges = ((0, count), (0, count), (0, count // 2), (count // 2, count))
-        whole, again, *halves = (
-            float(split_loss(loss_fn(*_rows((made, output.target), *each)))[0]) for each in edges
-        )
-        tolerance = 0.02 if any(each.element_size() == 2 for each in tensors) else 1e-4
-        mean = sum(halves) / 2
-        # A loss that draws random numbers is another one at its second call.
-        if whole == again and not math.isclose(whole, mean, rel_tol=tolerance, abs_tol=1e-6):
-            warn(
-                f"split= takes the loss for a mean over samples, and that of {count} samples is "
-                f"{whole:.6g}, where the mean of its two halves is {mean:.6g}: the step is not "
-                "that of the whole batch. Divide a sum by len(target); say by weight= what else "
-                "the loss is a mean over; and for one that compares the samples of a batch, such "
-                "as a contrastive loss or Dice over the batch, make batches smaller instead"
-            )
+        parts = (_rows((made, output.target), *each) for each in edges)
+        found = [float(split_loss(loss_fn(*each))[0]) for each in parts]
     restore_generators(rng)
+    if not found:
+        return
+    (whole, again), mean = found[:2], sum(found[2:]) / 2
+    tolerance = 0.02 if any(each.element_size() == 2 for each in tensors) else 1e-4
+    # A loss that draws random numbers is another one at its second call.
+    if whole == again and not math.isclose(whole, mean, rel_tol=tolerance, abs_tol=1e-6):
+        warn(
+            f"split= takes the loss for a mean over samples, and that of {count} samples is "
+            f"{whole:.6g}, where the mean of its two halves is {mean:.6g}: the step is not "
+            "that of the whole batch. Divide a sum by len(target); say by weight= what else "
+            "the loss is a mean over; and for one that compares the samples of a batch, such "
+            "as a contrastive loss or Dice over the batch, make batches smaller instead"
+        )
 
 
 def _remembers(loss_fn: Any) -> bool:

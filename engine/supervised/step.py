@@ -295,7 +295,9 @@ class Supervised:
         if (output := state.output) is None or output.loss is None:
             return
         has_told = check_parts(self.loss_fn, output.target, counts)
-        if self.split and not has_told and not self.takes_batch:
+        # On ranks a loss may gather, and would wait for one whose batch is too small for this.
+        is_alone = ranks.world_size() == 1
+        if self.split and not has_told and not self.takes_batch and is_alone:
             check_split_loss(self.loss_fn, output)
 
     def share_buffers(self, state: State[Any, Any]) -> None:

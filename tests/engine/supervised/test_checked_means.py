@@ -188,7 +188,7 @@ def test_a_loss_function_that_is_no_mean_over_samples_is_told_of_with_split(loss
     model = torch.nn.Linear(3, 3)
     engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=2)
     target = torch.eye(3)[[0, 1, 2, 1]] * torch.tensor([[1.0], [1.0], [2.0], [1.0]])
-    with pytest.warns(UserWarning, match="not that of the whole batch"):
+    with pytest.raises(UserWarning, match="not that of the whole batch"):  # where it is an error
         engine.run([(torch.randn(4, 3), target)], max_epochs=1)
 
 
