@@ -200,14 +200,20 @@ def test_its_reward_rises_from_its_start(processes, tmp_path):
 KILLED = """
 import os, runpy, signal, sys
 from camshaft import Events
+from camshaft.handlers import checkpoints
 
-example, at = sys.argv[1:3]
+example, at, _, directory = sys.argv[1:5]
 script = runpy.run_path(example)
 build = script["build"]
 
+def kill(state):
+    while state.step > 20 and not checkpoints(directory):  # that of step 20 is being written
+        os.sched_yield()
+    os.kill(os.getpid(), signal.SIGKILL)
+
 def killed(*arguments):
     engine = build(*arguments)
-    engine.on(Events.STEP_COMPLETED(at=int(at)))(lambda state: os.kill(os.getpid(), signal.SIGKILL))
+    engine.on(Events.STEP_COMPLETED(at=int(at)))(kill)
     return engine
 
 script["main"].__globals__["build"] = killed
