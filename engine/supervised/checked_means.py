@@ -21,9 +21,9 @@ from .loss_parts import split_loss
 from .nested import map_tensors, tensors_of
 
 Shape = tuple[int, ...]
-STORES = {"STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_SUBSCR"}
-"""Operations of Python by which a function changes what is outside of it."""
-FILLS = {"add", "append", "appendleft", "copy_", "extend", "insert", "pop", "push", "update"}
+STORES = {"IMPORT_NAME", "STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_SUBSCR"}
+"""Operations of Python by which a function may change what is outside of it."""
+FILLS = {"add", "append", "appendleft", "extend", "insert", "next", "open", "pop", "push", "update"}
 BY_CLASSES = (functional.cross_entropy, functional.nll_loss)
 """Their means are over the weights of the targets' classes; those of other losses, over targets."""
 
@@ -89,7 +89,7 @@ def check_split_loss(loss_fn: Any, output: Output) -> None:
     made = output.prediction if output.model_output is None else output.model_output
     count = min(samples_of(output) or 0, 4) // 2 * 2
     tensors = tensors_of((made, output.target))
-    if not count or _remembers(loss_fn):
+    if not count or not _is_pure(loss_fn, set()):
         return
     edges = ((0, count), (0, count), (0, count // 2), (count // 2, count))
     rng, found = capture_generators(), list[float]()
@@ -112,16 +112,39 @@ def check_split_loss(loss_fn: Any, output: Output) -> None:
         )
 
 
-def _remembers(loss_fn: Any) -> bool:
-    """True if a loss function may keep something of a call, such as a queue of what it has had."""
-    function = inspect.unwrap(getattr(loss_fn, "func", loss_fn))
-    if isinstance(function, Module):
-        if function.state_dict():
-            return True
-        function = type(function).forward
-    code = getattr(function, "__code__", None)
-    names = {each.opname for each in dis.get_instructions(code)} if code else set(STORES)
-    return not STORES.isdisjoint(names) or not FILLS.isdisjoint(code.co_names if code else ())
+def _is_pure(used: Any, seen: set[int]) -> bool:
+    """True if a call leaves nothing behind, such as a queue of what a loss function has had.
+
+    Such a function writes nothing, and uses torch, tensors, numbers and functions like it.
+    """
+    used = inspect.unwrap(getattr(used, "func", used))
+    if used is None or isinstance(used, Tensor | str | int | float) or id(used) in seen:
+        return True
+    seen.add(id(used))
+    if isinstance(used, Module):
+        parts = [*used.modules()]
+        kinds = {kind for each in parts for kind in type(each).__mro__ if not _is_torchs(kind)}
+        named = [item for each in (*kinds - {object}, *parts) for item in vars(each).items()]
+        return not used.state_dict() and all(
+            _is_pure(each, seen) for name, each in named if not name.startswith("_")
+        )
+    if _is_torchs(used) or not inspect.isfunction(used):
+        return _is_torchs(used)
+    codes = [used.__code__]
+    for code in codes:  # and those inside of it
+        codes += [each for each in code.co_consts if inspect.iscode(each)]
+    names = {name for code in codes for name in code.co_names}
+    done = {each.opname for code in codes for each in dis.get_instructions(code)}
+    if done & STORES or names & FILLS or any(name.endswith("_") for name in names):
+        return False
+    outside = [used.__globals__[name] for name in names if name in used.__globals__]
+    outside += [cell.cell_contents for cell in used.__closure__ or ()]
+    return all(_is_pure(each, seen) for each in (*outside, *(used.__defaults__ or ())))
+
+
+def _is_torchs(used: Any) -> bool:
+    home = getattr(used, "__module__", None) or getattr(used, "__name__", "")
+    return str(home).split(".")[0] in {"torch", "math"}
 
 
 def _rows(nested: Any, start: int, end: int) -> Any:

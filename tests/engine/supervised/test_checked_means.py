@@ -182,7 +182,14 @@ def of_drawn_samples(output, target):
     return (output[torch.rand(len(output)).argmax()] ** 2).mean()
 
 
-@pytest.mark.parametrize("loss_fn", [contrastive, dice_of_the_batch, own_sum, by_own_weights])
+class OwnSum(torch.nn.Module):
+    def forward(self, prediction, target):
+        return own_sum(prediction, target)
+
+
+@pytest.mark.parametrize(
+    "loss_fn", [contrastive, dice_of_the_batch, own_sum, by_own_weights, OwnSum()]
+)
 def test_a_loss_function_that_is_no_mean_over_samples_is_told_of_with_split(loss_fn):
     torch.manual_seed(0)
     model = torch.nn.Linear(3, 3)
@@ -207,17 +214,46 @@ def test_a_mean_over_samples_is_not_told_of_with_split_and_nothing_is_drawn(loss
     assert torch.equal(drawn([(inputs, target)], split=2), drawn(halves))
 
 
-def test_a_loss_that_keeps_what_it_has_had_is_called_no_further_times():
-    kept = []
+KEPT = []
 
-    def remembering(prediction, target):
-        kept.append(len(target))
-        return ((prediction - target) ** 2).sum()
 
+def keep(target):
+    KEPT.append(len(target))
+
+
+def keeps_by_another_function(prediction, target):
+    keep(target)
+    return own_sum(prediction, target)
+
+
+def keeps_in_a_tensor(prediction, target, queue=torch.zeros(1)):  # noqa: B008 - that is the point
+    queue.add_(1)
+    return own_sum(prediction, target)
+
+
+class KeepsInAPart(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.queue = Queue()
+
+    def forward(self, prediction, target):
+        return self.queue(own_sum(prediction, target))
+
+
+class Queue(torch.nn.Module):
+    def forward(self, loss):
+        keep(loss[None])
+        return loss
+
+
+@pytest.mark.parametrize("loss_fn", [keeps_by_another_function, keeps_in_a_tensor, KeepsInAPart()])
+def test_a_loss_that_keeps_what_it_has_had_is_called_no_further_times(loss_fn):
+    KEPT.clear()
+    keeps_in_a_tensor.__defaults__[0].zero_()
     model = torch.nn.Linear(3, 1)
-    engine = supervised(model, torch.optim.SGD(model.parameters()), remembering, split=2)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), loss_fn, split=2)
     engine.run([(torch.ones(4, 3), torch.ones(4, 1))], max_epochs=1)
-    assert kept == [2, 2]
+    assert len(KEPT) + keeps_in_a_tensor.__defaults__[0] == 2
 
 
 def test_a_loss_whose_ignore_index_is_none_trains_in_parts():
