@@ -29,7 +29,7 @@ from .check import (
     reshapes,
 )
 from .read import SavedRun
-from .settings import ACCUMULATE, EPOCH_LENGTH, PROCESS, SUPERVISED
+from .settings import ACCUMULATE, EPOCH_LENGTH, LAYERS, PROCESS, SUPERVISED
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Change:
     def is_reported(self) -> bool:
         """True if the change is only reported: a run may continue with another loss function."""
         last = self.name.rpartition(".")[2]
-        return last in (ACCUMULATE, EPOCH_LENGTH) or is_of(SUPERVISED, self.name)
+        return last in (ACCUMULATE, EPOCH_LENGTH, LAYERS) or is_of(SUPERVISED, self.name)
 
     @property
     def is_of_process(self) -> bool:
@@ -57,12 +57,18 @@ class Change:
 
     def __str__(self) -> str:
         here = "here" if self.is_of_process else "in the script"
-        return f"{self.name}: {self.old!r} in the checkpoint -> {self.new!r} {here}"
+        old, new = self.old, self.new
+        if isinstance(old, Mapping) and isinstance(new, Mapping):  # of many, those that differ
+            new = {key: each for key, each in self.new.items() if old.get(key) != each}
+            old = {key: each for key, each in self.old.items() if self.new.get(key) != each}
+        return f"{self.name}: {old!r} in the checkpoint -> {new!r} {here}"
 
 
 def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
     """The settings that differ; for names on one side only, see `mismatches`."""
-    common = [name for name in own if name in saved]
+    torch = f"{PROCESS}.torch"
+    is_same = saved.get(torch) == own.get(torch)  # another one may write its layers otherwise
+    common = [n for n in own if n in saved and (is_same or not n.endswith(f".{LAYERS}"))]
     return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
 
 

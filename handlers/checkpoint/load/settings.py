@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from enum import Enum
@@ -9,6 +10,7 @@ from numbers import Number
 from typing import Any
 
 from torch import Tensor
+from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -33,6 +35,12 @@ BASES = ("base_lrs", "bases", "base_values")
 ACCUMULATE, EPOCH_LENGTH, SUPERVISED = "accumulate", "epoch_length", "supervised"
 """Settings of updates and of `run`, and all those of `supervised`, are compared and may differ."""
 
+LARGEST = 1_000
+"""How many numbers an option of a loss function may have to be compared, such as class weights."""
+
+LAYERS = "layers"
+"""What torch's layers in a module are, such as `Dropout(p=0.1)`, is compared and may differ."""
+
 PROCESS = "process"
 """What the names of settings begin with that are no script's: they decide how sums round."""
 
@@ -48,7 +56,7 @@ def remember_settings(state: State[Any, Any]) -> None:
 
 
 def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of new optimizers and schedulers, by name.
+    """The settings of new optimizers, schedulers and modules, by name.
 
     A scheduler changes `lr` when it is made, so `lr` is the value that it was given: `initial_lr`.
     Functions, such as those of `LambdaLR`, cannot be compared and are left out.
@@ -64,6 +72,9 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
                 own = {key: own[key] for key in own if key.rpartition(".")[2] not in BASES}
             if isinstance(each.optimizer, Optimizers):  # whose groups it knows by their order
                 own["optimizers"] = [*each.optimizer.named]
+        elif isinstance(each, Module):
+            found[f"{name}.{LAYERS}"] = dict(Counter(_layers(each)))
+            continue
         else:
             continue
         found[f"{name}.class"] = type(each).__name__
@@ -82,6 +93,7 @@ def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
         elif isinstance(each, Supervised):
             weight = label(each.weight) if callable(each.weight) else each.weight
             precision = None if each.autocast is None else str(each.autocast.fast_dtype)
+            found |= {f"{SUPERVISED}.loss_fn.{key}": n for key, n in _options(each.loss_fn)}
             found |= {
                 f"{SUPERVISED}.loss_fn": label(each.loss_fn),
                 f"{SUPERVISED}.weight": weight,
@@ -90,6 +102,27 @@ def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
                 f"{SUPERVISED}.compile": each.compiled is not None,
             }
     return found
+
+
+def _options(loss_fn: Any) -> Iterator[tuple[str, Any]]:
+    """What a loss function was made with: of a `partial`, or as a module's attributes."""
+    own = getattr(loss_fn, "keywords", None) or (
+        {**vars(loss_fn), **loss_fn._buffers} if isinstance(loss_fn, Module) else {}
+    )
+    for key, value in own.items():
+        is_large = isinstance(value, Tensor) and value.numel() > LARGEST
+        if not key.startswith("_") and key != "training" and _is_plain(value) and not is_large:
+            yield key, deepcopy(value)
+
+
+def _layers(module: Module) -> Iterator[str]:
+    """A text for each layer of torch in a module, without what wrappers and subclasses add."""
+    for each in module.modules():
+        for kind in type(each).__mro__:
+            if kind.__module__.startswith("torch.nn.modules"):
+                if kind is not Module and (options := kind.extra_repr(each)):
+                    yield f"{kind.__name__}({options})"
+                break
 
 
 def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:

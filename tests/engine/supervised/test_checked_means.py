@@ -226,7 +226,7 @@ def keeps_by_another_function(prediction, target):
     return own_sum(prediction, target)
 
 
-def keeps_in_a_tensor(prediction, target, queue=torch.zeros(1)):  # noqa: B008 - that is the point
+def keeps_in_a_tensor(prediction, target, queue=torch.zeros(1)):
     queue.add_(1)
     return own_sum(prediction, target)
 

@@ -1,6 +1,7 @@
 """Going on with a script that is not what it was: an error that lists it, or an override."""
 
 import copy
+import functools
 import json
 import logging
 import math
@@ -517,6 +518,29 @@ def test_another_precision_and_batches_in_parts_are_told_of(tmp_path, caplog):
         "supervised.precision: None in the checkpoint -> 'torch.bfloat16' in the script",
         "supervised.split: None in the checkpoint -> 1 in the script",
     ]
+
+
+def test_other_options_of_layers_and_of_the_loss_function_are_told_of(tmp_path, caplog):
+    def run(epochs, rate, **options):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(rate), nn.Linear(8, 2))
+        loss_fn = nn.CrossEntropyLoss(**options)
+        engine = supervised(model, SGD(model.parameters(), 0.1), loss_fn)
+        engine.add(Checkpoint(tmp_path, resume=True))
+        engine.run([(torch.ones(2, 3), torch.tensor([0, 1]))], max_epochs=epochs)
+        said = [each.getMessage() for each in caplog.records if each.name == "camshaft"]
+        caplog.clear()
+        return [line.strip() for each in said for line in each.split("\n")[1:]]
+
+    told = functools.partial(run, weight=torch.tensor([1.0, 2.0]), label_smoothing=0.1)
+    assert not run(1, 0.1)
+    assert told(2, 0.2) == [
+        "model.layers: {'Dropout(p=0.1, inplace=False)': 1} in the checkpoint -> "
+        "{'Dropout(p=0.2, inplace=False)': 1} in the script",
+        "supervised.loss_fn.label_smoothing: 0.0 in the checkpoint -> 0.1 in the script",
+        "supervised.loss_fn.weight: None in the checkpoint -> tensor([1., 2.]) in the script",
+    ]
+    assert not told(3, 0.2)
 
 
 def test_another_number_of_threads_is_told_of_since_sums_round_in_another_way(tmp_path, caplog):
