@@ -113,6 +113,8 @@ def is_wrapped(parameters: Iterable[Tensor], known: Iterable[Any]) -> bool:
 
 
 def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
+    if getattr(model, "static_graph", False) is True:
+        return _refuse_static_graph
     if hasattr(model, "no_sync"):  # DistributedDataParallel
         return model.no_sync  # type: ignore[return-value]
     if not (sharded := sharded_in(model)):
@@ -129,6 +131,15 @@ def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
                 each.set_requires_gradient_sync(True)
 
     return off
+
+
+def _refuse_static_graph() -> AbstractContextManager[Any]:
+    """Raise an error in the place of the assertion with which torch's reducer ends the process."""
+    raise ValueError(
+        "DistributedDataParallel(static_graph=True) averages in each backward pass, and accumulate= "
+        "and split= average in the last one of a step alone; leave static_graph=True out, or "
+        "accumulate=, split= and sync='close'"
+    )
 
 
 def _drop_unsharded_gradients(module: Any) -> None:

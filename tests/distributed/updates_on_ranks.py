@@ -179,6 +179,17 @@ def otherwise_that_is_an_error_and_no_hang():
         Engine(lambda state, batch: update(state, None)).run([1], max_epochs=1)
 
 
+def a_static_graph_trains_and_is_refused_where_passes_do_not_average():
+    """Torch 2.13 ends such a pass with an assertion of its reducer."""
+    model = DistributedDataParallel(Model(), static_graph=True)
+    assert supervised(model, sgd(model), mse_loss).run(batches(ranks.rank()), max_epochs=2).step
+    check(model, mean, [[0], [1], [2], [3], [4]] * 2)
+    for options in ({"accumulate": 2}, {"split": 2}):
+        engine = supervised(model, sgd(model), mse_loss, **options)
+        with pytest.raises(ValueError, match="leave static_graph=True out"):
+            engine.run(batches(ranks.rank()), max_epochs=1)
+
+
 def targets_are_counted_over_ranks_and_one_may_have_none():
     tokens = [[3, 1, 7, 2, 5], [2, 0, 0, 0, 4]]
 
