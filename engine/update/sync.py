@@ -136,8 +136,8 @@ def _switch(model: Module) -> Callable[[], AbstractContextManager[Any]] | None:
 def _refuse_static_graph() -> AbstractContextManager[Any]:
     """Raise an error in the place of the assertion with which torch's reducer ends the process."""
     raise ValueError(
-        "DistributedDataParallel(static_graph=True) averages in each backward pass, and accumulate= "
-        "and split= average in the last one of a step alone; leave static_graph=True out, or "
+        "DistributedDataParallel(static_graph=True) averages in each backward pass, and "
+        "accumulate= and split= in the last one of a step alone; leave static_graph=True out, or "
         "accumulate=, split= and sync='close'"
     )
 

@@ -106,9 +106,9 @@ def settings_of_steps(handlers: Mapping[str, Any]) -> dict[str, Any]:
 
 def _options(loss_fn: Any) -> Iterator[tuple[str, Any]]:
     """What a loss function was made with: of a `partial`, or as a module's attributes."""
-    own = getattr(loss_fn, "keywords", None) or (
-        {**vars(loss_fn), **loss_fn._buffers} if isinstance(loss_fn, Module) else {}
-    )
+    own = getattr(loss_fn, "keywords", {})
+    if isinstance(loss_fn, Module):
+        own = {**vars(loss_fn), **vars(loss_fn)["_buffers"]}  # such as class weights, or None
     for key, value in own.items():
         is_large = isinstance(value, Tensor) and value.numel() > LARGEST
         if not key.startswith("_") and key != "training" and _is_plain(value) and not is_large:
@@ -118,11 +118,10 @@ def _options(loss_fn: Any) -> Iterator[tuple[str, Any]]:
 def _layers(module: Module) -> Iterator[str]:
     """A text for each layer of torch in a module, without what wrappers and subclasses add."""
     for each in module.modules():
-        for kind in type(each).__mro__:
-            if kind.__module__.startswith("torch.nn.modules"):
-                if kind is not Module and (options := kind.extra_repr(each)):
-                    yield f"{kind.__name__}({options})"
-                break
+        torchs = (k for k in type(each).__mro__ if k.__module__.startswith("torch.nn.modules"))
+        kind: Any = next(torchs)
+        if options := kind.extra_repr(each):
+            yield f"{kind.__name__}({options})"
 
 
 def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:

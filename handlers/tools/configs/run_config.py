@@ -419,6 +419,23 @@ def _check_arguments(call: str, function: Any, node: dict[str, Any]) -> None:
                 f"{call} has no argument {odd[0]!r}{meant}", f"{key}.{odd[0]}", key
             ) from None
         raise ConfigError(f"{call}: {error}", key) from None
+    for name, value in node.items():
+        if name in signature.parameters and not is_made(value):
+            _check_kind(f"{key}.{name}", value, signature.parameters[name].annotation)
+
+
+def _check_kind(key: str, value: Any, annotation: Any) -> None:
+    """Refuse a truth value for a number, and a text for a truth value.
+
+    YAML reads `yes` and `on` so. Python would count with the one, and take 'false' for true.
+    """
+    kinds = {*re.findall(r"\w+", inspect.formatannotation(annotation))}
+    if isinstance(value, bool) and kinds & {"float", "int"} and not kinds & {"bool", "Any"}:
+        raise ConfigError(
+            f"{key}: needs a number, and not {value} (YAML reads yes, no, on and off so)", key
+        )
+    if isinstance(value, str) and "bool" in kinds and kinds <= {"bool", "None", "Optional"}:
+        raise ConfigError(f"{key}: needs true or false, and not the text {value!r}", key)
 
 
 @contextmanager
