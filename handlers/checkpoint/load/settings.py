@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from enum import Enum
 from numbers import Number
@@ -120,8 +121,9 @@ def _layers(module: Module) -> Iterator[str]:
     for each in module.modules():
         torchs = (k for k in type(each).__mro__ if k.__module__.startswith("torch.nn.modules"))
         kind: Any = next(torchs)
-        if options := kind.extra_repr(each):
-            yield f"{kind.__name__}({options})"
+        with suppress(AttributeError):  # a subclass may lack what its base tells
+            if options := kind.extra_repr(each):
+                yield f"{kind.__name__}({options})"
 
 
 def _of_groups(groups: list[dict[str, Any]]) -> Iterator[tuple[str, Any]]:
