@@ -36,25 +36,25 @@ class Table(RowFile):
         """The line by which this file has a row; None if it lacks a column."""
         return self.line_of(row) if _values(row).keys() <= {*self._columns} else None
 
-    def size_before(self, first: int) -> int:
-        """The bytes of the head and of the rows before iteration `first`."""
+    def before(self, first: int) -> tuple[int, int]:
+        """The bytes of the head and of the rows before `first`, and the iteration of the last."""
         if (head := next(self._rows(), None)) is None:
-            return 0
+            return 0, 0
         self._columns = tuple(head)
         if head[:1] != ["iteration"]:
             raise self.no_row(0)
         with self.reading() as file:
             for place, line in lines_from_end(file):
                 if place == 0:
-                    return len(line)
+                    return len(line), 0
                 if line.endswith(b"\n"):  # else a kill cut the line
                     [row] = _parsed([line])
                     is_row = COUNT.fullmatch("".join(row[:1])) and len(row) == len(self._columns)
                     if not is_row:
                         raise self.no_row(place)
                     if int(row[0]) < first:
-                        return place + len(line)
-        return 0
+                        return place + len(line), int(row[0])
+        return 0, 0
 
     def _widen(self, *columns: str) -> None:
         """Replace the head, and fill up shorter lines."""

@@ -40,24 +40,33 @@ class RowFile(ABC):
         self.path.parent.mkdir(parents=True, exist_ok=True)
         sweep(self.path.parent, re.escape(self.path.name))
         refuse_odd(self.path)
-        size = 0
+        size = last = 0
         if start.is_resumed and self.path.exists():
-            size = self.size_before(start.first)
+            size, last = self.before(start.first)
             if start.row is not None and not self._may_have(start.row, size):
                 move_aside(self.path, self.kind)  # it has begun to write here since
-                size = 0
+                size, last = 0, start.last
             elif self.path.lstat().st_nlink > 1:  # a hard link would be truncated too
                 with regular(self.path) as file:
                     replace(self.path, iter(lambda: file.read(2**20), b""))
         elif self.path.exists():
             move_aside(self.path, self.kind)
+        if last < start.last:
+            logger.warning(
+                "%s lacks the last rows before iteration %d, where the run goes on: it was cut or "
+                "moved away, or the log has another path now",
+                *(self.path, start.first),
+            )
         self._epoch = 0
         self._open()
         self._cut(size)
 
     @abstractmethod
-    def size_before(self, first: int) -> int:
-        """The bytes of the rows before iteration `first`, found from the end of the file."""
+    def before(self, first: int) -> tuple[int, int]:
+        """The bytes of the rows before iteration `first`, and the iteration of the last of them.
+
+        They are found from the end of the file; 0 and 0 if there are none.
+        """
 
     @abstractmethod
     def line_of(self, row: Row) -> str:

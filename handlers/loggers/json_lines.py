@@ -65,18 +65,21 @@ class JSONFile(RowFile):
         clocks = row.clocks
         return json.dumps(clocks | values | clocks, allow_nan=False) + "\n"
 
-    def size_before(self, first: int) -> int:
-        """The bytes of the rows before iteration `first`; a kill may have torn the last line."""
+    def before(self, first: int) -> tuple[int, int]:
+        """The bytes of the rows before iteration `first`, and the iteration of the last of them.
+
+        A kill may have torn the last line.
+        """
         found_row = False
         with self.reading() as file:
             for place, line in lines_from_end(file):
                 iteration = _iteration(line.decode(errors="replace"))
                 if iteration is not None and iteration < first:
-                    return place + len(line)
+                    return place + len(line), iteration
                 if iteration is None and found_row:
                     raise self.no_row(place)
                 found_row = found_row or iteration is not None
-        return 0
+        return 0, 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,8 @@ class Start:
     """True if the run goes on, so that the log has rows of it."""
     row: Row | None = None
     """The first of these rows that the run had made before, if any: the log may have it."""
+    last: int = 0
+    """The iteration of the last row that the log has already; 0 if it has none, or has had none."""
     folder: str = ""
     """Where the run started, for relative paths: the script may have moved when it is reopened."""
 
@@ -100,6 +102,8 @@ class Bookmark:
     """The number of rows so far."""
     latest: list[dict[str, Any]] = field(default_factory=list)
     """The rows of the latest iteration with rows, and the unwritten rows, as plain values."""
+    before: int = 0
+    """The iteration of the last row that is not among these."""
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin in a new run, or where the run is: what was measured before is not this log's."""
@@ -172,8 +176,10 @@ class Bookmark:
         pending = [each["iteration"] for each in self.latest if each["number"] > written]
         first = min([*pending, row.iteration])
         # A new list: a checkpoint that is written in the background may still hold the old one.
-        same = [each for each in self.latest if each["iteration"] >= first]
-        self.latest = [*same[1 - MOST :], row._asdict()]
+        same = [each for each in self.latest if each["iteration"] >= first][1 - MOST :]
+        if len(same) < len(self.latest):
+            self.before = self.latest[-len(same) - 1]["iteration"]
+        self.latest = [*same, row._asdict()]
 
     def place(self, state: State[Any, Any], folder: str = "") -> tuple[Start, list[Row]]:
         """Where in its run to open a log, and the rows to write to it again.
@@ -187,4 +193,4 @@ class Bookmark:
             first = min([*clocks, state.iteration + 1])
         rows = [Row(**row) for row in self.latest]
         first, row = first if state.iteration else 0, rows[0] if rows else None
-        return Start(self.run, first, state.iteration > 0, row, folder), rows
+        return Start(self.run, first, state.iteration > 0, row, self.before, folder), rows

@@ -265,6 +265,28 @@ def bytes_read():
 
 
 @pytest.mark.parametrize("kind", [JSONLines, CSV])
+def test_a_log_that_lacks_rows_of_the_run_where_it_goes_on_is_told_of(tmp_path, caplog, kind):
+    path = tmp_path / "rows"
+
+    def told(epochs, lines=None):
+        if lines is not None:
+            path.write_text("".join(path.read_text().splitlines(keepends=True)[:lines]))
+        caplog.clear()
+        Engine(inverse, kind(path, when=EACH), Checkpoint(tmp_path, resume=True)).run(
+            [1, 2, 3], max_epochs=epochs
+        )
+        return [each for each in caplog.messages if "lacks the last rows before" in each]
+
+    assert not told(1)
+    assert not told(2)
+    (said,) = told(3, lines=3)
+    assert "rows lacks the last rows before iteration 6, where the run goes on: it was cut" in said
+    assert not told(4)
+    path.unlink()
+    assert told(5)
+
+
+@pytest.mark.parametrize("kind", [JSONLines, CSV])
 def test_a_log_of_a_long_run_is_cut_without_reading_it_all(tmp_path, kind):
     path = tmp_path / "rows"
     engine = Engine(inverse, kind(path, when=EACH))
