@@ -101,9 +101,8 @@ class Bookmark:
     number: int = 0
     """The number of rows so far."""
     latest: list[dict[str, Any]] = field(default_factory=list)
-    """The rows of the latest iteration with rows, and the unwritten rows, as plain values."""
-    before: int = 0
-    """The iteration of the last row that is not among these."""
+    """The rows of the latest iteration with rows, and the unwritten rows, as plain values; each
+    with the iteration of the row before its own."""
 
     def open(self, state: State[Any, Any]) -> None:
         """Begin in a new run, or where the run is: what was measured before is not this log's."""
@@ -176,10 +175,11 @@ class Bookmark:
         pending = [each["iteration"] for each in self.latest if each["number"] > written]
         first = min([*pending, row.iteration])
         # A new list: a checkpoint that is written in the background may still hold the old one.
-        same = [each for each in self.latest if each["iteration"] >= first][1 - MOST :]
-        if len(same) < len(self.latest):
-            self.before = self.latest[-len(same) - 1]["iteration"]
-        self.latest = [*same, row._asdict()]
+        same = [each for each in self.latest if each["iteration"] >= first]
+        was = self.latest[-1] if self.latest else {"iteration": 0}
+        key = "before" if was["iteration"] == row.iteration else "iteration"
+        before = was.get(key, 0)  # older checkpoints lack it
+        self.latest = [*same[1 - MOST :], row._asdict() | {"before": before}]
 
     def place(self, state: State[Any, Any], folder: str = "") -> tuple[Start, list[Row]]:
         """Where in its run to open a log, and the rows to write to it again.
@@ -191,6 +191,7 @@ class Bookmark:
         else:
             clocks = [entry[2][0] for entry in state.metrics.entries(self.write).values()]
             first = min([*clocks, state.iteration + 1])
-        rows = [Row(**row) for row in self.latest]
+        last = self.latest[0].get("before", 0) if self.latest else 0
+        rows = [Row(**{key: row[key] for key in Row._fields}) for row in self.latest]
         first, row = first if state.iteration else 0, rows[0] if rows else None
-        return Start(self.run, first, state.iteration > 0, row, self.before, folder), rows
+        return Start(self.run, first, state.iteration > 0, row, last, folder), rows
