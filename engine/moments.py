@@ -335,5 +335,6 @@ _order = itemgetter(0)
 def _count(event: EventEnum, state: State[Any, Any]) -> int:
     if event.clock == "epochs":
         return state.epoch
-    state.counts[event] += 1
-    return state.counts[event]
+    counts = state.control.counts
+    counts[event] += 1
+    return counts[event]

@@ -15,6 +15,7 @@ from .dropout import check_dropout
 from .evaluation import check_averaged, check_dropped, check_mode
 from .gradients import check_gradients
 from .modes import check_modes
+from .order import check_order
 from .parameters import check_idle, check_known, check_stepped, refuse_autocast
 from .sharded import check_sharded
 from .steps import check_limit, check_steps, check_windows
@@ -52,5 +53,5 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
             check_dropout(run)
         check_known(run)
         check_stepped(run)
-        checks += check_idle(run), check_gradients(run)
+        checks += check_idle(run), check_gradients(run), check_order(run)
     run.follow(*checks)
