@@ -33,8 +33,8 @@ def check_order(run: Checked) -> Check:
 
 def _only_class(state: State[Any, Any]) -> tuple[Any, int]:
     """The class of all samples of a batch and how many these are; None and 0 if there are more."""
-    batch = state.batch
-    target = getattr(state.output, "target", None)
+    batch: Any = state.batch
+    target: Any = getattr(state.output, "target", None)
     if target is None and isinstance(batch, Sequence) and len(batch) == 2:
         target = batch[1]
     is_of_classes = getattr(target, "ndim", 0) == 1 and hasattr(target, "is_floating_point")
