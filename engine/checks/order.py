@@ -7,7 +7,6 @@ from typing import Any
 
 from ..events import Events
 from ..explain import warn
-from ..state import State
 from .checked import After, Check, Checked
 
 FEWEST, TOGETHER = 4, 16
@@ -31,11 +30,12 @@ def check_order(run: Checked) -> Check:
         )
 
 
-def _only_class(state: State[Any, Any]) -> tuple[Any, int]:
+def _only_class(state: Any) -> tuple[Any, int]:
     """The class of all samples of a batch and how many these are; None and 0 if there are more."""
-    batch: Any = state.batch
-    target: Any = getattr(state.output, "target", None)
-    if target is None and isinstance(batch, Sequence) and len(batch) == 2:
+    batch = target = state.batch
+    if hasattr(state.output, "target"):
+        target = state.output.target
+    elif isinstance(batch, Sequence) and len(batch) == 2:
         target = batch[1]
     is_of_classes = getattr(target, "ndim", 0) == 1 and hasattr(target, "is_floating_point")
     if not is_of_classes or target.is_floating_point() or len(target) < FEWEST:
