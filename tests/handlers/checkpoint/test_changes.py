@@ -2,11 +2,12 @@
 
 import sys
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import count, cycle
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -808,3 +809,114 @@ def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
 
     engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
     assert len(calls.getvalue()) < 100
+
+
+def momentum_by_hand(table, key, directory, until=None):
+    """A step that keeps the momentum of each weight in a table of its own; the weights after it."""
+    torch.manual_seed(0)
+    model, limits = Net(), {"max_epochs": 2, "max_iterations": until}
+    kept = {
+        "filled": lambda: {key(each): torch.zeros_like(each) for each in model.parameters()},
+        "empty": dict,
+        "by default": dict,
+    }[table]()
+
+    def step(state, batch):
+        nn.functional.mse_loss(model(batch), batch[:, :1]).backward()
+        own = kept.setdefault("sums", defaultdict(int)) if table == "by default" else kept
+        for each in model.parameters():
+            before = own[key(each)] if table != "empty" else own.get(key(each), 0)
+            own[key(each)] = 0.9 * before + each.grad
+            each.data -= 0.05 * own[key(each)]
+            each.grad = None
+
+    engine = Engine(step, objects={"model": model})
+    engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+    engine.run([X[:20], X[20:40], X[40:]], **limits)
+    return [*model.parameters()]
+
+
+@pytest.mark.parametrize("table", ["filled", "empty", "by default"])
+@pytest.mark.parametrize("key", [lambda weight: weight, id], ids=["weight", "id"])
+def test_a_table_by_weights_is_the_same_after_a_resume(table, key, tmp_path):
+    whole = momentum_by_hand(table, key, tmp_path / "whole")
+    momentum_by_hand(table, key, tmp_path / "parts", until=4)
+    assert all(map(torch.equal, whole, momentum_by_hand(table, key, tmp_path / "parts")))
+
+
+def test_a_queue_that_the_run_makes_keeps_its_length_after_a_resume(tmp_path):
+    def run(directory, until=None):
+        queues, sums = {}, []
+        model = nn.Linear(1, 1)
+
+        def step(state, batch):
+            queues.setdefault(batch % 2, deque(maxlen=2)).append(batch)
+            sums.append(sum(map(sum, queues.values())))
+
+        engine = Engine(step, objects={"model": model})
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+        engine.run(range(12), max_epochs=1, max_iterations=until)
+        return sums
+
+    whole = run(tmp_path / "whole")
+    assert run(tmp_path / "parts", until=7) + run(tmp_path / "parts") == whole
+
+
+class Transition(NamedTuple):
+    reward: float
+
+
+@pytest.mark.parametrize("kind", [Transition, Settings])
+def test_objects_that_functions_have_put_into_a_list_are_told_of(kind, tmp_path):
+    seen = deque(maxlen=10)
+    model = nn.Linear(1, 1)
+
+    def step(state, batch):
+        seen.append(kind([batch]))
+        state.metrics["oldest"] = float(seen[0][0][0] if kind is Transition else seen[0].weight[0])
+
+    engine = Engine(step, objects={"model": model})
+    engine.add(Checkpoint(tmp_path))
+    with pytest.warns(UserWarning, match=rf"seen \(with {kind.__name__}: use plain tuples"):
+        engine.run(range(3), max_epochs=1)
+
+
+def test_an_optimizer_class_without_a_state_of_its_own_trains(tmp_path):
+    class Half:
+        def __init__(self, inner):
+            self.inner, self.param_groups = inner, inner.param_groups
+
+        def step(self):
+            self.inner.step()
+            self.inner.zero_grad()
+
+        def state_dict(self):
+            return self.inner.state_dict()
+
+        def load_state_dict(self, saved):
+            self.inner.load_state_dict(saved)
+
+    model = nn.Linear(3, 1)
+    before, optimizer = model.weight.clone(), Half(torch.optim.SGD(model.parameters(), 0.1))
+
+    def step(state, batch):
+        model(batch).sum().backward()
+        optimizer.step()
+
+    Engine(step, objects={"model": model, "optimizer": optimizer}).run([X], max_epochs=1)
+    assert not torch.equal(model.weight, before)
+
+
+def test_an_optimizer_with_a_state_of_a_replaced_parameter_is_told_of_at_the_save(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    engine = supervised(model, optimizer, nn.MSELoss())
+    engine.add(Checkpoint(tmp_path))
+
+    @engine.on(Events.ITERATION_COMPLETED(at=1))
+    def replace(state):
+        model[0].weight = nn.Parameter(torch.zeros(1, 3))
+        optimizer.param_groups[0]["params"] = [*model.parameters()]
+
+    with pytest.raises(ValueError, match="a state of a parameter that is in none of its groups"):
+        engine.run([(X, X[:, :1])], max_epochs=1)
