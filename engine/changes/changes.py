@@ -13,7 +13,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from io import IOBase
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, call, itemgetter
 from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -91,6 +91,8 @@ class Changes:
         """By module and parameter: the name of its mode, or of whether it requires a gradient."""
         self._things: dict[str, Any] = {}
         """Modules and parameters by these names."""
+        self._weights: list[tuple[str, Callable[[], Any]]] = []
+        """By place: how to read the parameter that is there now."""
         self._functions: list[Any] = []
         self._records: dict[str, bool] = {}
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
@@ -107,6 +109,7 @@ class Changes:
         for found in search(roots, _is_kind_of_leaf, self._is_leaf, self._names):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
+        self._tied = self._ties()
         earlier = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
@@ -149,6 +152,8 @@ class Changes:
                 lost[name] = why
             if self._has_copies and name.startswith(OF_WORKERS):
                 lost[name] = "in this process alone; persistent workers read with what they began"
+        if (tied := self._ties()) != self._tied:
+            lost |= dict.fromkeys({*tied} ^ {*self._tied}, "other weights are tied")
         started = {name: each for name, each in self._started.items() if name in values}
         self._state.control.changes = {
             "values": values,
@@ -353,6 +358,17 @@ class Changes:
                 found += self._note_module(place, each)
         return found
 
+    def _ties(self) -> list[str]:
+        """The places of parameters that are also at another place, each with the first one."""
+        now = [*map(call, map(itemgetter(1), self._weights))]
+        if len({*map(id, now)}) == len(now):  # no calls, since there may be thousands
+            return []
+        first, found = dict[int, str](), list[str]()
+        for (name, _), each in zip(self._weights, now, strict=True):
+            if each is not None and (one := first.setdefault(id(each), name)) != name:
+                found.append(f"{one} and {name}")
+        return found
+
     def _note_metric(self, name: str, outer: Any) -> None:
         """Note the sums of a metric with a network."""
         for path, each in outer.named_modules():
@@ -376,6 +392,8 @@ class Changes:
             if value is not None:
                 self._settings[id(value)] = place = f"{name}.{key}.requires_grad"
                 self._things[place] = value
+                at = f"{name}.{key}"
+                self._weights.append((at, partial(own["_parameters"].get, key)))
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
         for key, value in own["_modules"].items():

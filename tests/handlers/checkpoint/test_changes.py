@@ -920,3 +920,39 @@ def test_an_optimizer_with_a_state_of_a_replaced_parameter_is_told_of_at_the_sav
 
     with pytest.raises(ValueError, match="a state of a parameter that is in none of its groups"):
         engine.run([(X, X[:, :1])], max_epochs=1)
+
+
+def test_what_an_engine_inside_a_function_trains_is_told_of_unless_it_saves_itself(tmp_path):
+    def run(*handlers):
+        model, other = nn.Linear(3, 1), nn.Linear(3, 1)
+        optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (model, other)]
+        inner = supervised(other, optimizers[1], nn.MSELoss()).add(*handlers)
+        engine = supervised(model, optimizers[0], nn.MSELoss())
+        engine.add(Checkpoint(tmp_path / "outer", start_over=True))
+
+        @engine.on(Events.ITERATION_COMPLETED)
+        def train(state):
+            inner.run([(X, X[:, :1])], max_epochs=1, parent=state)
+
+        engine.run([(X, X[:, :1])], max_epochs=1)
+
+    with pytest.warns(UserWarning, match=r"the run changes inner.objects\['model'\] \(Linear\)"):
+        run()
+    run(Checkpoint(tmp_path / "inner"))
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_weights_that_a_function_ties_or_unties_are_told_of(is_tied, tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))
+    if is_tied:
+        model[1].weight = model[0].weight
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    engine.add(Checkpoint(tmp_path))
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def change(state):
+        weight = model[0].weight
+        model[1].weight = nn.Parameter(weight.detach().clone()) if is_tied else weight
+
+    with pytest.warns(UserWarning, match=r"model.0.weight and model.1.weight \(other weights are"):
+        engine.run([(X, X[:, :1])], max_epochs=1)
