@@ -488,8 +488,10 @@ def _why_lost(name: str, value: Any, was: Any) -> str | None:
 
 
 def _has_numbers(thing: Any) -> bool:
-    """True for an object of the script's own that holds only values, such as a transition."""
-    own = thing if hasattr(thing, "_fields") else getattr(thing, "__dict__", {}).values()
+    """True for a named tuple, or an object of the script's own, that holds only values."""
+    if hasattr(thing, "_fields"):
+        return isinstance(thing, tuple) and extent_of([*thing]) is not None
+    own = getattr(thing, "__dict__", {}).values()
     return bool(own) and _is_kind_by_user(type(thing)) and extent_of([*own]) is not None
 
 

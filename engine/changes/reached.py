@@ -178,6 +178,8 @@ def readers_of(data: object) -> list[Callable[..., Any]]:
 
 def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
+    if _is_engine(thing) and not thing.has_handlers(Events.SAVING):
+        return [Reach(f"{name}.objects[{key!r}]", each) for key, each in thing.objects.items()]
     if isinstance(thing, FunctionType) and not is_foreign(thing.__code__.co_filename):
         return _named_by(thing, name)
     if isinstance(thing, WRAPPERS):  # of a library, such as `torch.no_grad()`
@@ -197,8 +199,6 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         return [
             Reach(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS
         ]
-    if _is_engine(thing) and not thing.has_handlers(Events.SAVING):
-        return [Reach(f"{name}.objects[{key!r}]", each) for key, each in thing.objects.items()]
     if isinstance(thing, list | tuple | set | deque):
         items = [*islice(thing, WIDEST + 1)]  # `len` of a library's tuple may raise: e3nn's Irreps
         if len(items) <= WIDEST:

@@ -191,9 +191,9 @@ def packed(value: Any, names: Mapping[int, str]) -> Any:
             if type(key) is int and key in names:  # `id(weight)`, another number in each process
                 new = ADDRESS, names[key]
             items[new] = packed(each, names)
-        if not hasattr(value, "default_factory"):
+        if (factory := getattr(value, "default_factory", value)) is value:
             return type(value)(items)
-        kind = getattr(value.default_factory, "__name__", "")
+        kind = getattr(factory, "__name__", "")
         return (DEFAULT, kind, items) if kind in FACTORIES else items
     if type(value) in (list, tuple, deque):
         made = [packed(each, names) for each in value]

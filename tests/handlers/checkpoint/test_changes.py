@@ -956,3 +956,19 @@ def test_weights_that_a_function_ties_or_unties_are_told_of(is_tied, tmp_path):
 
     with pytest.warns(UserWarning, match=r"model.0.weight and model.1.weight \(other weights are"):
         engine.run([(X, X[:, :1])], max_epochs=1)
+
+
+def test_outputs_that_a_function_collects_in_an_epoch_are_told_of_and_its_last_one_is_not(tmp_path):
+    model, outputs, last = nn.Linear(3, 1), [], SimpleNamespace(output=None)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    engine.add(Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED))
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def keep(state):
+        last.output = state.output
+        outputs.append(state.output)
+        state.metrics["count"] = float(len(outputs))
+
+    with pytest.warns(UserWarning, match=r"changed outputs \(with Output") as told:
+        engine.run([(X, X[:, :1])], max_epochs=1)
+    assert "last" not in str(told[0].message)
