@@ -6,12 +6,14 @@ import logging
 import re
 import sys
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import is_dataclass
 from functools import partial
 from io import IOBase
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, call, itemgetter
 from types import FunctionType, GeneratorType, MethodType, SimpleNamespace
 from typing import Any
 
@@ -37,7 +39,9 @@ from ..state import (
     is_plain_tensor,
     on_devices,
     once_a_type,
+    packed,
     same_states,
+    unpacked,
     walk,
 )
 from .reached import (
@@ -85,6 +89,10 @@ class Changes:
         """Containers that are noted as one value, and parts of the data that the position saves."""
         self._settings: dict[int, str] = {}
         """By module and parameter: the name of its mode, or of whether it requires a gradient."""
+        self._things: dict[str, Any] = {}
+        """Modules and parameters by these names."""
+        self._weights: list[tuple[str, Callable[[], Any]]] = []
+        """By place: how to read the parameter that is there now."""
         self._functions: list[Any] = []
         self._records: dict[str, bool] = {}
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
@@ -101,6 +109,7 @@ class Changes:
         for found in search(roots, _is_kind_of_leaf, self._is_leaf, self._names):
             if found.name and id(found.owner) not in self._whole:
                 self._note(*found)
+        self._tied = self._ties()
         earlier = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
@@ -134,17 +143,23 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
-            elif (why := _why_lost(value, was)) is None:
-                values[name] = copy_of(value)
-            elif why:
+            elif (why := _why_lost(name, value, was)) is None:
+                try:
+                    values[name] = packed(value, self._settings)
+                except KeyError:
+                    lost[name] = "by keys that are no weights or modules of engine.objects"
+            elif why and value is not self._state.batch and value is not self._state.output:
                 lost[name] = why
             if self._has_copies and name.startswith(OF_WORKERS):
                 lost[name] = "in this process alone; persistent workers read with what they began"
+        if (tied := self._ties()) != self._tied:
+            lost |= dict.fromkeys({*tied} ^ {*self._tied}, "other weights are tied")
+        started = {name: each for name, each in self._started.items() if name in values}
         self._state.control.changes = {
             "values": values,
             "devices": devices_of(values) if values else {},
-            "started": {name: each for name, each in self._started.items() if name in values},
-            "of_pass": self._of_pass,
+            "started": packed(started, self._settings),
+            "of_pass": packed(self._of_pass, self._settings),
         }
         if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
             self._warned |= lost.keys()
@@ -166,7 +181,9 @@ class Changes:
         if not (saved := self._state.control.changes):
             return
         objects = self._state.engine.objects.values()
-        self._saved = on_devices(saved["values"], saved["devices"], objects)
+        moved = on_devices(saved["values"], saved["devices"], objects)
+        saved = unpacked({**saved, "values": moved}, self._things)
+        self._saved = saved["values"]
         places, shared = self._notes.places(self._saved), self._notes.shared(self._saved)
         if tensors := {n: now for n, p in places.items() if is_plain_tensor(now := p.read())}:
             weights = addresses_in(objects)  # such as the `weight` of torch's older spectral_norm
@@ -336,8 +353,20 @@ class Changes:
         for path, each in paths.items():
             if id(each) not in self._settings:
                 place = f"{name}.{plain[path]}".strip(".")
-                self._settings[id(each)] = f"{place}.training"
+                self._settings[id(each)] = mode = f"{place}.training"
+                self._things[mode] = each
                 found += self._note_module(place, each)
+        return found
+
+    def _ties(self) -> list[str]:
+        """The places of parameters that are also at another place, each with the first one."""
+        now = [*map(call, map(itemgetter(1), self._weights))]
+        if len({*map(id, now)}) == len(now):  # no calls, since there may be thousands
+            return []
+        first, found = dict[int, str](), list[str]()
+        for (name, _), each in zip(self._weights, now, strict=True):
+            if each is not None and (one := first.setdefault(id(each), name)) != name:
+                found.append(f"{one} and {name}")
         return found
 
     def _note_metric(self, name: str, outer: Any) -> None:
@@ -362,6 +391,9 @@ class Changes:
         for key, value in own["_parameters"].items():
             if value is not None:
                 self._settings[id(value)] = place = f"{name}.{key}.requires_grad"
+                self._things[place] = value
+                at = f"{name}.{key}"
+                self._weights.append((at, partial(own["_parameters"].get, key)))
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
         for key, value in own["_modules"].items():
@@ -435,7 +467,7 @@ def _called_by(thing: Any) -> list[Any]:
     return [each for each in own if isinstance(each, COMPUTES)]
 
 
-def _why_lost(value: Any, was: Any) -> str | None:
+def _why_lost(name: str, value: Any, was: Any) -> str | None:
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
     if (weight := extent_of(value)) is not None:
         count, size = weight
@@ -446,7 +478,21 @@ def _why_lost(value: Any, was: Any) -> str | None:
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
     if trains(type(value)) or (was is not GONE and was is not None and _is_kept(value)):
         return f"now another {type(value).__name__}"
-    return ""
+    if name.startswith(OF_DATA):  # samples that it has read
+        return ""
+    held = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list | tuple | deque) or hasattr(value, "_fields"):
+        held = [value] if hasattr(value, "_fields") or is_dataclass(value) else []
+    kinds = dict.fromkeys(type(each).__name__ for each in held if _has_numbers(each))
+    return f"with {' and '.join(kinds)}: use plain tuples or dicts" if kinds else ""
+
+
+def _has_numbers(thing: Any) -> bool:
+    """True for a named tuple, or an object of the script's own, that holds only values."""
+    if hasattr(thing, "_fields"):
+        return isinstance(thing, tuple) and extent_of([*thing]) is not None
+    own = getattr(thing, "__dict__", {}).values()
+    return bool(own) and _is_kind_by_user(type(thing)) and extent_of([*own]) is not None
 
 
 def _is_kept(value: Any) -> bool:

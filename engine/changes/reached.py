@@ -15,6 +15,7 @@ from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespac
 from typing import Any, NamedTuple
 
 from .. import modules
+from ..events import Events
 from ..signals import PACKAGE, is_by_user, is_foreign, is_users
 from ..state import State, generators_of, global_generators, is_kind_of_generator, once_a_type
 
@@ -34,6 +35,7 @@ MRO = attrgetter("__mro__")
 EMPTY = types.CellType()
 """Equal to a cell whose variable has no value yet."""
 UPDATES = f"{PACKAGE}.engine.update"
+ENGINES = f"{PACKAGE}.engine.engine"
 KEY = r"(?:(?:LOAD|BUILD|FORMAT|BINARY_OP|\.)\S* )*"
 FILLED = re.compile(
     rf"USED (?:\.(?:append|extend|add) |{KEY}(?:STORE_SUBSCR|BINARY_SUBSCR \.(?:append|extend)) "
@@ -176,6 +178,8 @@ def readers_of(data: object) -> list[Callable[..., Any]]:
 
 def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
+    if _is_engine(thing) and not thing.has_handlers(Events.SAVING):
+        return [Reach(f"{name}.objects[{key!r}]", each) for key, each in thing.objects.items()]
     if isinstance(thing, FunctionType) and not is_foreign(thing.__code__.co_filename):
         return _named_by(thing, name)
     if isinstance(thing, WRAPPERS):  # of a library, such as `torch.no_grad()`
@@ -336,6 +340,12 @@ def _is_kind_of_the_script(kind: type) -> bool:
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
     return is_home or kind is SimpleNamespace or is_kind_of_update(kind)
+
+
+def _is_engine(thing: Any) -> bool:
+    """True for an engine, such as one that runs inside a function of another one's run."""
+    own = getattr(type(thing), "__mro__", ())
+    return any(each.__module__ == ENGINES and each.__name__ == "Engine" for each in own)
 
 
 @once_a_type

@@ -222,7 +222,8 @@ def _written(optimizer: Any) -> list[int]:
     weights: list[Any] = parameters_of(optimizer) if hasattr(optimizer, "param_groups") else []
     if not weights or {type(each).__module__ for each in weights} - OF_WEIGHTS:
         return []
-    return [*(each._version for each in weights if each.requires_grad), len(optimizer.state)]
+    written = [each._version for each in weights if each.requires_grad]
+    return [*written, len(getattr(optimizer, "state", ()))]  # a class of its own may have none
 
 
 def _wait(names: list[str]) -> str:

@@ -37,6 +37,8 @@ from .noted import Spot as Spot
 from .noted import assign as assign
 from .noted import copy_of as copy_of
 from .noted import extent_of as extent_of
+from .noted import packed as packed
+from .noted import unpacked as unpacked
 from .run_control import Dealing as Dealing
 from .run_control import End as End
 from .run_control import Position as Position

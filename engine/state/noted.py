@@ -24,6 +24,9 @@ WIDEST = 256
 DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
+WEIGHT, ADDRESS, DEQUE, DEFAULT = ("a weight", "an id of", "a deque of", "by default")
+"""The first items of the tuples that stand for what JSON has not: see `packed`."""
+FACTORIES: dict[str, Any] = {e.__name__: e for e in (int, float, bool, str, list, dict, set, deque)}
 GONE: Any = object()
 TOO_LARGE: Any = object()
 
@@ -145,7 +148,8 @@ def extent_of(value: Any) -> tuple[int, int] | None:
         if kind in CONTAINERS:
             items = each.values() if kind in MAPPINGS else each
             count += sum(map(PLAIN.__contains__, map(type, items)))
-            if kind in MAPPINGS | {set} and not all(map(_is_constant, each)):
+            keys = _is_key if kind in MAPPINGS else _is_constant
+            if kind in MAPPINGS | {set} and not all(map(keys, each)):
                 return None
         elif _is_numbers(each):
             count, size = count + 1, size + each.nbytes
@@ -168,6 +172,53 @@ def _kept(value: Any) -> Any:
 def copy_of(value: Any) -> Any:
     """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
     return mapped(value, _copied)
+
+
+def packed(value: Any, names: Mapping[int, str]) -> Any:
+    """A copy of a value for a checkpoint; `unpacked` makes it again, also in another process.
+
+    Args:
+        value: Plain values, tensors and arrays, in containers.
+        names: By identity: the names of the weights and modules that may be keys.
+
+    Raises:
+        KeyError: A key is another tensor or module.
+    """
+    if isinstance(value, dict):
+        items = dict[Any, Any]()
+        for key, each in value.items():
+            new = key if _is_constant(key) else (WEIGHT, names[id(key)])
+            if type(key) is int and key in names:  # `id(weight)`, another number in each process
+                new = ADDRESS, names[key]
+            items[new] = packed(each, names)
+        if (factory := getattr(value, "default_factory", value)) is value:
+            return type(value)(items)
+        kind = getattr(factory, "__name__", "")
+        return (DEFAULT, kind, items) if kind in FACTORIES else items
+    if type(value) in (list, tuple, deque):
+        made = [packed(each, names) for each in value]
+        return (DEQUE, value.maxlen, made) if type(value) is deque else type(value)(made)
+    return _copied(value)
+
+
+def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
+    """What was packed, with the weights and modules of these names as keys."""
+    if isinstance(value, dict):
+        items = dict[Any, Any]()
+        for key, each in value.items():
+            what, name = key if type(key) is tuple and len(key) == 2 else ("", "")
+            is_ours = what in (WEIGHT, ADDRESS) and name in things
+            new = (things[name] if what == WEIGHT else id(things[name])) if is_ours else key
+            items[new] = unpacked(each, things)
+        return type(value)(items)
+    if type(value) in (list, tuple):
+        made = [unpacked(each, things) for each in value]
+        if type(value) is list or len(made) != 3 or type(made[0]) is not str:
+            return type(value)(made)
+        if made[0] == DEFAULT and made[1] in FACTORIES:
+            return defaultdict(FACTORIES[made[1]], made[2])
+        return deque(made[2], made[1]) if made[0] == DEQUE else tuple(made)
+    return value
 
 
 def _copied(value: Any) -> Any:
@@ -201,7 +252,7 @@ def _taken(now: Any, value: Any) -> Any:
         if (now.shape, now.dtype) != (value.shape, value.dtype):
             return value
         now[...] = value
-    elif type(now) in (list, deque) and type(value) is list:
+    elif type(now) in (list, deque) and type(value) in (list, deque):
         items = list(map(_taken, [*now, *[None] * (len(value) - len(now))], value))
         now.clear()
         now.extend(items)
@@ -268,12 +319,20 @@ def _inside(value: Any) -> Any:
     """What a container holds; not what a class of its own or a set does."""
     kind = type(value)
     if kind in MAPPINGS:
-        return [*value.items()]  # another thread may change it
+        items = [*value.items()]  # another thread may change it
+        if items and not _is_constant(items[0][0]):  # the text of a weight is all its numbers
+            return [*enumerate(each for _, each in items)]
+        return items
     return [*enumerate(value)] if kind in CONTAINERS and kind is not set else None
 
 
 def _is_constant(value: Any) -> bool:
     return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
+
+
+def _is_key(value: Any) -> bool:
+    """True for a key that a checkpoint can hold: also for a tensor or a module, by its name."""
+    return _is_constant(value) or hasattr(value, "requires_grad_")
 
 
 def _is_numbers(value: Any) -> bool:

@@ -265,7 +265,16 @@ def take(
 
 def _state_of(thing: Any) -> Any:
     """A state; that of an optimizer without the settings that a script gives anew."""
-    state = thing.state_dict()
+    try:
+        state = thing.state_dict()
+    except KeyError as error:
+        if not isinstance(thing, Optimizer) or error.args[0] not in map(id, thing.state):
+            raise
+        raise ValueError(
+            f"the {type(thing).__name__} has a state of a parameter that is in none of its groups, "
+            "since the run has replaced it: move it to the new one, optimizer.state[new] = "
+            "optimizer.state.pop(old), or drop it, optimizer.state.pop(old)"
+        ) from error
     if not isinstance(thing, Optimizer) or not has_groups(state):
         return state
     groups = state["param_groups"]

@@ -2,11 +2,12 @@
 
 import sys
 import warnings
-from collections import deque
+from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import count, cycle
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -808,3 +809,166 @@ def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
 
     engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
     assert len(calls.getvalue()) < 100
+
+
+def momentum_by_hand(table, key, directory, until=None):
+    """A step that keeps the momentum of each weight in a table of its own; the weights after it."""
+    torch.manual_seed(0)
+    model, limits = Net(), {"max_epochs": 2, "max_iterations": until}
+    kept = {
+        "filled": lambda: {key(each): torch.zeros_like(each) for each in model.parameters()},
+        "empty": dict,
+        "by default": dict,
+    }[table]()
+
+    def step(state, batch):
+        nn.functional.mse_loss(model(batch), batch[:, :1]).backward()
+        own = kept.setdefault("sums", defaultdict(int)) if table == "by default" else kept
+        for each in model.parameters():
+            before = own[key(each)] if table != "empty" else own.get(key(each), 0)
+            own[key(each)] = 0.9 * before + each.grad
+            each.data -= 0.05 * own[key(each)]
+            each.grad = None
+
+    engine = Engine(step, objects={"model": model})
+    engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+    engine.run([X[:20], X[20:40], X[40:]], **limits)
+    return [*model.parameters()]
+
+
+@pytest.mark.parametrize("table", ["filled", "empty", "by default"])
+@pytest.mark.parametrize("key", [lambda weight: weight, id], ids=["weight", "id"])
+def test_a_table_by_weights_is_the_same_after_a_resume(table, key, tmp_path):
+    whole = momentum_by_hand(table, key, tmp_path / "whole")
+    momentum_by_hand(table, key, tmp_path / "parts", until=4)
+    assert all(map(torch.equal, whole, momentum_by_hand(table, key, tmp_path / "parts")))
+
+
+def test_a_queue_that_the_run_makes_keeps_its_length_after_a_resume(tmp_path):
+    def run(directory, until=None):
+        queues, sums = {}, []
+        model = nn.Linear(1, 1)
+
+        def step(state, batch):
+            queues.setdefault(batch % 2, deque(maxlen=2)).append(batch)
+            sums.append(sum(map(sum, queues.values())))
+
+        engine = Engine(step, objects={"model": model})
+        engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED, resume=True))
+        engine.run(range(12), max_epochs=1, max_iterations=until)
+        return sums
+
+    whole = run(tmp_path / "whole")
+    assert run(tmp_path / "parts", until=7) + run(tmp_path / "parts") == whole
+
+
+class Transition(NamedTuple):
+    reward: float
+
+
+@pytest.mark.parametrize("kind", [Transition, Settings])
+def test_objects_that_functions_have_put_into_a_list_are_told_of(kind, tmp_path):
+    seen = deque(maxlen=10)
+    model = nn.Linear(1, 1)
+
+    def step(state, batch):
+        seen.append(kind([batch]))
+        state.metrics["oldest"] = float(seen[0][0][0] if kind is Transition else seen[0].weight[0])
+
+    engine = Engine(step, objects={"model": model})
+    engine.add(Checkpoint(tmp_path))
+    with pytest.warns(UserWarning, match=rf"seen \(with {kind.__name__}: use plain tuples"):
+        engine.run(range(3), max_epochs=1)
+
+
+def test_an_optimizer_class_without_a_state_of_its_own_trains(tmp_path):
+    class Half:
+        def __init__(self, inner):
+            self.inner, self.param_groups = inner, inner.param_groups
+
+        def step(self):
+            self.inner.step()
+            self.inner.zero_grad()
+
+        def state_dict(self):
+            return self.inner.state_dict()
+
+        def load_state_dict(self, saved):
+            self.inner.load_state_dict(saved)
+
+    model = nn.Linear(3, 1)
+    before, optimizer = model.weight.clone(), Half(torch.optim.SGD(model.parameters(), 0.1))
+
+    def step(state, batch):
+        model(batch).sum().backward()
+        optimizer.step()
+
+    Engine(step, objects={"model": model, "optimizer": optimizer}).run([X], max_epochs=1)
+    assert not torch.equal(model.weight, before)
+
+
+def test_an_optimizer_with_a_state_of_a_replaced_parameter_is_told_of_at_the_save(tmp_path):
+    model = nn.Sequential(nn.Linear(3, 1))
+    optimizer = torch.optim.Adam(model.parameters())
+    engine = supervised(model, optimizer, nn.MSELoss())
+    engine.add(Checkpoint(tmp_path))
+
+    @engine.on(Events.ITERATION_COMPLETED(at=1))
+    def replace(state):
+        model[0].weight = nn.Parameter(torch.zeros(1, 3))
+        optimizer.param_groups[0]["params"] = [*model.parameters()]
+
+    with pytest.raises(ValueError, match="a state of a parameter that is in none of its groups"):
+        engine.run([(X, X[:, :1])], max_epochs=1)
+
+
+def test_what_an_engine_inside_a_function_trains_is_told_of_unless_it_saves_itself(tmp_path):
+    def run(*handlers):
+        model, other = nn.Linear(3, 1), nn.Linear(3, 1)
+        optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (model, other)]
+        inner = supervised(other, optimizers[1], nn.MSELoss()).add(*handlers)
+        engine = supervised(model, optimizers[0], nn.MSELoss())
+        engine.add(Checkpoint(tmp_path / "outer", start_over=True))
+
+        @engine.on(Events.ITERATION_COMPLETED)
+        def train(state):
+            inner.run([(X, X[:, :1])], max_epochs=1, parent=state)
+
+        engine.run([(X, X[:, :1])], max_epochs=1)
+
+    with pytest.warns(UserWarning, match=r"the run changes inner.objects\['model'\] \(Linear\)"):
+        run()
+    run(Checkpoint(tmp_path / "inner"))
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_weights_that_a_function_ties_or_unties_are_told_of(is_tied, tmp_path):
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))
+    if is_tied:
+        model[1].weight = model[0].weight
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    engine.add(Checkpoint(tmp_path))
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def change(state):
+        weight = model[0].weight
+        model[1].weight = nn.Parameter(weight.detach().clone()) if is_tied else weight
+
+    with pytest.warns(UserWarning, match=r"model.0.weight and model.1.weight \(other weights are"):
+        engine.run([(X, X[:, :1])], max_epochs=1)
+
+
+def test_outputs_that_a_function_collects_in_an_epoch_are_told_of_and_its_last_one_is_not(tmp_path):
+    model, outputs, last = nn.Linear(3, 1), [], SimpleNamespace(output=None)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    engine.add(Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED))
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def keep(state):
+        last.output = state.output
+        outputs.append(state.output)
+        state.metrics["count"] = float(len(outputs))
+
+    with pytest.warns(UserWarning, match=r"changed outputs \(with Output") as told:
+        engine.run([(X, X[:, :1])], max_epochs=1)
+    assert "last" not in str(told[0].message)
