@@ -178,8 +178,6 @@ def readers_of(data: object) -> list[Callable[..., Any]]:
 
 def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     """The values inside a thing, each with the expression by which a script would name it."""
-    if _is_engine(thing) and not thing.has_handlers(Events.SAVING):
-        return [Reach(f"{name}.objects[{key!r}]", each) for key, each in thing.objects.items()]
     if isinstance(thing, FunctionType) and not is_foreign(thing.__code__.co_filename):
         return _named_by(thing, name)
     if isinstance(thing, WRAPPERS):  # of a library, such as `torch.no_grad()`
@@ -207,7 +205,7 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
     if not (is_root or is_of_the_script(thing)):
-        return []
+        return _in_engine(thing, name) if type(thing).__module__ == ENGINES else []
     own = getattr(thing, "__dict__", {})
     slots, methods = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
@@ -342,10 +340,11 @@ def _is_kind_of_the_script(kind: type) -> bool:
     return is_home or kind is SimpleNamespace or is_kind_of_update(kind)
 
 
-def _is_engine(thing: Any) -> bool:
-    """True for an engine, such as one that runs inside a function of another one's run."""
-    own = getattr(type(thing), "__mro__", ())
-    return any(each.__module__ == ENGINES and each.__name__ == "Engine" for each in own)
+def _in_engine(engine: Any, name: str) -> list[Reach]:
+    """What an engine trains that runs inside a function of another run, and does not save."""
+    if engine.has_handlers(Events.SAVING):
+        return []
+    return [Reach(f"{name}.objects[{key!r}]", each) for key, each in engine.objects.items()]
 
 
 @once_a_type
