@@ -33,7 +33,7 @@ class RunningMetrics:
 
     def __init__(self, given: Mapping[str, Any], *, skip_nan: bool) -> None:
         metrics = {name: each for name, each in given.items() if hasattr(each, "compute")}
-        self.metrics: dict[str, Any] = deepcopy(metrics)
+        self.metrics: dict[str, Any] = {name: _apart(each) for name, each in metrics.items()}
         _count_samples_once(self.metrics.values())
         self.functions: dict[str, Any] = {
             name: each for name, each in given.items() if name not in metrics
@@ -159,6 +159,20 @@ def warn_of_groups(metric: Any) -> None:
                         "same counts, torchmetrics computes one of them for both from then on: "
                         "write MetricCollection(..., compute_groups=False)"
                     )
+
+
+def _apart(metric: Any) -> Any:
+    """A copy of a metric that shares no part with another one, nor with itself.
+
+    A composition of torchmetrics (1.9), such as `hits / (hits + misses)`, updates a part once for
+    each place that it has, and so a sum would count each batch several times.
+    """
+    copied = deepcopy(metric)
+    for each in [*copied.modules()] if isinstance(copied, Module) else ():
+        for place in ("metric_a", "metric_b"):
+            if isinstance(part := getattr(each, place, None), Module):
+                setattr(each, place, _apart(part))
+    return copied
 
 
 def _takes(update: Callable[..., Any], arguments: int) -> bool:

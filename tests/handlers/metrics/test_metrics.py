@@ -55,6 +55,28 @@ def test_a_metric_is_computed_over_all_samples_of_the_epoch(metric):
     assert float(result) == pytest.approx(accuracy_of(engine, data).item(), abs=1e-7)
 
 
+class Hits(torchmetrics.SumMetric):
+    def update(self, prediction, target):
+        super().update((prediction.argmax(1) == target).sum())
+
+
+class Seen(torchmetrics.SumMetric):
+    def update(self, prediction, target):
+        super().update(torch.tensor(float(len(target))))
+
+
+@pytest.mark.parametrize("is_collection", [False, True], ids=["mapping", "MetricCollection"])
+def test_a_metric_that_stands_in_several_compositions_counts_each_batch_once(is_collection):
+    hits, seen = Hits(), Seen()
+    metrics = {"seen": seen, "accuracy": hits / seen, "odds": hits / (hits + (seen - hits))}
+    if is_collection:
+        metrics = torchmetrics.MetricCollection(metrics, compute_groups=False)
+    engine, data = build(Metrics(metrics)), batches(5, 3, 8)
+    found = engine.evaluate(data).metrics
+    accuracy = pytest.approx(accuracy_of(engine, data).item(), abs=1e-7)
+    assert (found["seen"], found["accuracy"], found["odds"]) == (16, accuracy, accuracy)
+
+
 class Pair(NamedTuple):
     prediction: torch.Tensor
     target: torch.Tensor
