@@ -204,12 +204,18 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
     if not (is_root or is_of_the_script(thing)):
         return []
-    own = getattr(thing, "__dict__", {})
+    own = attributes_of(thing)
     slots, methods = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     if slots := slots and [key for key in slots if key not in own and hasattr(thing, key)]:
         found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
     return found + [Reach(name, each) for each in methods] if methods else found
+
+
+def attributes_of(thing: object) -> dict[str, Any]:
+    """The attributes of an object, also if its class answers every name, as those of llvmlite."""
+    own = getattr(thing, "__dict__", None)
+    return own if isinstance(own, dict) else {}
 
 
 @once_a_type
