@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Averages of equal patches are another value. torchio 1.2.1, torch 2.13.0.
-# Guess: where patches overlap, GridAggregator(overlap_mode="average") gives the mean, so that of equal values is this value.
-# Seen: it adds in the type of the patches: 200 of uint8, as labels or an 8-bit image have it, wraps around at 256. The output is float32,
-# and "hann" gives 200.
+# Guess: where patches overlap, GridAggregator(overlap_mode="average") gives the mean, so that of equal values is this
+# value.
+# Seen: it adds in the type of the patches: 200 of uint8, as labels or an 8-bit image have it, wraps around at 256. The
+# output is float32, and "hann" gives 200.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

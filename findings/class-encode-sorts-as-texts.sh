@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Labels 0 to 11 become other labels. datasets 5.2.0.
-# Guess: class_encode_column, which train_test_split(stratify_by_column=...) asks for, keeps whole numbers as they are, or
-# numbers them in their order.
-# Seen: the values are sorted as texts, 0, 1, 10, 11, 2, ...: from 10 classes on, label 2 becomes 4 and 10 becomes 2. A data
-# set that has other classes, such as a test set without class 10, gets other numbers.
+# Guess: class_encode_column, which train_test_split(stratify_by_column=...) asks for, keeps whole numbers as they are,
+# or numbers them in their order.
+# Seen: the values are sorted as texts, 0, 1, 10, 11, 2, ...: from 10 classes on, label 2 becomes 4 and 10 becomes 2. A
+# data set that has other classes, such as a test set without class 10, gets other numbers.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

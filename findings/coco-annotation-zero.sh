@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The annotation whose id is 0 is never found. pycocotools 2.0.11.
 # Guess: ids are names; detections that equal the boxes give an average precision and recall of 1.
-# Seen: the matching keeps the id of the box, and takes 0 for "none". So its detection counts as a false one and the box as
-# missed: with ids from 0, as `enumerate` gives them, two perfect detections have a precision of 0.25.
+# Seen: the matching keeps the id of the box, and takes 0 for "none". So its detection counts as a false one and the box
+# as missed: with ids from 0, as `enumerate` gives them, two perfect detections have a precision of 0.25.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

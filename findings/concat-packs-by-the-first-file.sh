@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What two files hold comes back as other numbers from one. xarray 2026.9.0, netCDF4 1.7.4.
 # Guess: values that were read from two packed files, joined and written, are read as they were, up to rounding.
-# Seen: the join keeps the packing of the first file, scale, offset and int16, and values that do not fit wrap around: pressures
-# of 100,000 come back as some hundreds. Nothing warns. `.drop_encoding()` before the write keeps them.
+# Seen: the join keeps the packing of the first file, scale, offset and int16, and values that do not fit wrap around:
+# pressures of 100,000 come back as some hundreds. Nothing warns. `.drop_encoding()` before the write keeps them.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A load of a fresh optimizer loads no moments. torch 2.13.0.
-# Guess: distributed.checkpoint.load gives what was saved, or names what the script does not have, as load_state_dict does.
+# Guess: distributed.checkpoint.load gives what was saved, or names what the script does not have, as load_state_dict
+# does.
 # Seen: it fills what the new state holds. Adam before its first step holds none, so its state stays empty and the run
 # goes on from zero moments; entries that a dict lacks are left out, and 1.5 is loaded into whole numbers as 1.
 set -euo pipefail

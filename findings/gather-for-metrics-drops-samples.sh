@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # An evaluation in one process loses samples of the last batch. accelerate 1.15.0, torch 2.13.0, CPU.
 # Guess: gather_for_metrics takes off what was added to fill the last batch, which in one process is nothing.
-# Seen: it cuts the last batch to len(dataset) % batch_size, whatever the batch holds. With a sampler of a part of the data
-# set samples are lost, and so are values if there are several a sample, such as tokens.
+# Seen: it cuts the last batch to len(dataset) % batch_size, whatever the batch holds. With a sampler of a part of the
+# data set samples are lost, and so are values if there are several a sample, such as tokens.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

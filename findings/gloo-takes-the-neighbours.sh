@@ -2,8 +2,8 @@
 # A collective of a column works on the row beside it. torch 2.13.0, gloo, 2 ranks.
 # Guess: a view with strides is copied before and after, or refused, as NCCL refuses it: "Tensors must be contiguous".
 # Seen: all_reduce and broadcast count elements and take as many as lie side by side from the first one on. The sum of
-# column 0 of a matrix is that of its first row, which is changed in place, while most of the column stays. And if the memory
-# of one rank is transposed, the sum of equal matrices adds elements of different places.
+# column 0 of a matrix is that of its first row, which is changed in place, while most of the column stays. And if the
+# memory of one rank is transposed, the sum of equal matrices adds elements of different places.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Rows that were cut off come back when an array grows again. zarr 3.1.6, tensorstore 0.1.86, h5py 3.16.0.
 # Guess: resize to 5 rows drops the others, and rows that are added later hold the fill value, as in HDF5.
-# Seen: what lies in the last chunk stays in the file: of 10 rows in chunks of 4, rows 5 to 7 are back, and 8 and 9 are zeros.
+# Seen: what lies in the last chunk stays in the file: of 10 rows in chunks of 4, rows 5 to 7 are back, and 8 and 9 are
+# zeros.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Labels that are saved come back as other labels. nibabel 5.4.2.
 # Guess: whole numbers below 256 in an image whose header says uint8 are stored as they are.
-# Seen: if the array is of floats, as after a resampling, they are stretched over all numbers of the type, with a slope in the file:
-# 1 comes back as 0.988, and astype(int), as labels are made, takes 0. An array of uint8 with the same header is kept.
+# Seen: if the array is of floats, as after a resampling, they are stretched over all numbers of the type, with a slope
+# in the file: 1 comes back as 0.988, and astype(int), as labels are made, takes 0. An array of uint8 with the same
+# header is kept.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

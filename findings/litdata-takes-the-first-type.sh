@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Numbers of another width come back as other numbers. litdata 0.2.76, torch 2.13.0.
 # Guess: a sample has the tensor that `optimize` was given, or another type than in the first sample is refused.
-# Seen: a tensor of one dimension is written as its bytes, and read with the type of the first sample. int32 behind int64 gives half
-# as many numbers, which are huge; float64 behind float32 gives twice as many. With two dimensions each has its own type.
+# Seen: a tensor of one dimension is written as its bytes, and read with the type of the first sample. int32 behind
+# int64 gives half as many numbers, which are huge; float64 behind float32 gives twice as many. With two dimensions each
+# has its own type.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Missing values become -32767 degrees. netCDF4 1.7.4, torch 2.13.0.
 # Guess: a variable with _FillValue and a scale gives NaN where it has no value, or torch refuses a masked array.
-# Seen: netCDF4 gives a masked array, and from_numpy, as_tensor and a DataLoader take what is behind the mask: the fill value as
-# it lies in the file, without the scale that all other values have got. `.filled(numpy.nan)` gives NaN.
+# Seen: netCDF4 gives a masked array, and from_numpy, as_tensor and a DataLoader take what is behind the mask: the fill
+# value as it lies in the file, without the scale that all other values have got. `.filled(numpy.nan)` gives NaN.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -31,5 +31,5 @@ PYTHONWARNINGS=ignore "$folder/env/bin/python" "$folder/tried.py" "$folder" 2> "
 diff - "$folder/seen" <<'SEEN' && echo "$(basename "$0"): as stated"
 netCDF4: [270.0, None, 290.0, 300.0]
 from_numpy: [270.0, -32767.0, 290.0, 300.0]
-a loader: [270.0, nan, 290.0, 300.0]
+a loader of rows: [[270.0, -32767.0, 290.0, 300.0]]
 SEEN

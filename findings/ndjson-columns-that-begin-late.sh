@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A metric that begins in row 101 of a log is not in the table. polars 2.1.0.
 # Guess: read_ndjson has a column for each name of the file, as pandas, pyarrow and duckdb have, or fails.
-# Seen: it looks at the first 100 rows for names and drops all others, so a table of a training log has no `val/loss` at all
-# if the first validation is later. If such a name stands there with null, it is an error. infer_schema_length=None has all.
+# Seen: it looks at the first 100 rows for names and drops all others, so a table of a training log has no `val/loss` at
+# all if the first validation is later. If such a name stands there with null, it is an error. infer_schema_length=None
+# has all.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A missing value changes the other values of its batch. datasets 5.2.0, torch 2.13.0.
 # Guess: whole numbers with a None are NaN where it is, and the others are as they were.
-# Seen: with_format("torch") and "numpy" give int64 where a slice has no None, and float32 where it has one: numbers beyond
-# 2 ** 24, such as ids, token offsets and times, are rounded there. So a value depends on the batch that it is read in.
+# Seen: with_format("torch") and "numpy" give int64 where a slice has no None, and float32 where it has one: numbers
+# beyond 2 ** 24, such as ids, token offsets and times, are rounded there. So a value depends on the batch that it is
+# read in.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

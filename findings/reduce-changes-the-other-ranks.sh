@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # A sum for rank 0 changes the values of other ranks, each in another way. torch 2.13.0, gloo, 4 ranks.
 # Guess: dist.reduce(loss, dst=0) gives rank 0 the sum, and the others keep their own value, or get the sum as well.
-# Seen: rank 3 keeps its own, ranks 1 and 2 are left with sums of some ranks. What a rank decides by its own loss after it
-# was logged, such as to skip a step, is decided by another number. loss.detach() is the same memory.
+# Seen: rank 3 keeps its own, ranks 1 and 2 are left with sums of some ranks. What a rank decides by its own loss after
+# it was logged, such as to skip a step, is decided by another number. loss.detach() is the same memory.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The number of threads decides the numbers of a vocabulary. sentencepiece 0.2.3.
 # Guess: num_threads makes the training of a tokenizer faster, and at most the last digits of the scores differ.
-# Seen: for a unigram model, which is the default, some pieces change places between 1 and 2 threads, without a word. A model
-# that was trained with the one vocabulary takes them for each other with the other. 2 threads give the same each time, and BPE
-# does not depend on threads.
+# Seen: for a unigram model, which is the default, some pieces change places between 1 and 2 threads, without a word. A
+# model that was trained with the one vocabulary takes them for each other with the other. 2 threads give the same each
+# time, and BPE does not depend on threads.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # The bright half of a 16-bit image becomes negative. torchvision 0.28.0, Pillow 13.0.0, torch 2.13.0.
-# Guess: ToTensor scales a 16-bit image, such as a depth map or an X-ray, to [0, 1] as one of 8 bits, or gives its numbers.
-# Seen: it gives int16, so numbers from 32768 on are negative. pil_to_tensor gives uint16, v2 with scale=True gives [0, 1], and
-# Pillow's convert("L") gives 255 for all above 255.
+# Guess: ToTensor scales a 16-bit image, such as a depth map or an X-ray, to [0, 1] as one of 8 bits, or gives its
+# numbers.
+# Seen: it gives int16, so numbers from 32768 on are negative. pil_to_tensor gives uint16, v2 with scale=True gives [0,
+# 1], and Pillow's convert("L") gives 255 for all above 255.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -34,5 +35,8 @@ print("convert", numpy.array(image.convert("L")).ravel().tolist())
 CODE
 PYTHONWARNINGS=ignore "$folder/env/bin/python" "$folder/tried.py" "$folder" 2> "$folder/errors" > "$folder/seen" || { cat "$folder/errors"; exit 1; }
 diff - "$folder/seen" <<'SEEN' && echo "$(basename "$0"): as stated"
-
+ToTensor [0, 300, 32767, -25536, -1]
+pil_to_tensor [0, 300, 32767, 40000, 65535]
+v2 [0.0, 0.0046, 0.5, 0.6104, 1.0]
+convert [0, 255, 255, 255, 255]
 SEEN

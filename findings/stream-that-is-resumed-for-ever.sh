@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # A stream that was resumed loses its beginning in all later epochs. datasets 5.2.0, torchdata 0.11.0, torch 2.13.0.
 # Guess: load_state_dict sets where the next pass goes on, and the pass after it begins at the first row.
-# Seen: each later pass begins at the loaded place too, until set_epoch is called. The state of a pass that has ended gives
-# nothing at all, for ever. A StatefulDataLoader without workers does the same; with workers, the later epochs are whole.
+# Seen: each later pass begins at the loaded place too, until set_epoch is called. The state of a pass that has ended
+# gives nothing at all, for ever. A StatefulDataLoader without workers does the same; with workers, the later epochs are
+# whole.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # A seed does not fix the draws of subword sampling. sentencepiece 0.2.3.
-# Guess: set_random_generator_seed(5) gives the same draws in each process, or if it does not count, other draws each time.
-# Seen: within a process the same draws come again after the same seed, as a test would try it. Each process has others, from the
-# same model file and seed. nbest_encode gives the same list everywhere, to draw from with a generator of one's own.
+# Guess: set_random_generator_seed(5) gives the same draws in each process, or if it does not count, other draws each
+# time.
+# Seen: within a process the same draws come again after the same seed, as a test would try it. Each process has others,
+# from the same model file and seed. nbest_encode gives the same list everywhere, to draw from with a generator of one's
+# own.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A resume leaves out samples for good. torchdata 0.11.0, torch 2.13.0.
-# Guess: the state of a ParallelMapper(in_order=False) holds which items are under way, or counts those that it has given.
+# Guess: the state of a ParallelMapper(in_order=False) holds which items are under way, or counts those that it has
+# given.
 # Seen: it counts how many were given and goes on behind as many items of the source. Those that a slow item let
 # overtake it come never or twice, while the number of samples is right.
 set -euo pipefail

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The same texts give another vocabulary each time. tokenizers 0.23.3.
 # Guess: WordPiece is trained as BPE is, where the same texts give the same tokens and numbers.
-# Seen: three trainings in one process give three vocabularies, with one thread too. So token numbers of a model
-# that was trained before mean other tokens after the tokenizer was made again. BPE, Unigram and WordLevel give the same.
+# Seen: three trainings in one process give three vocabularies, with one thread too. So token numbers of a model that
+# was trained before mean other tokens after the tokenizer was made again. BPE, Unigram and WordLevel give the same.
 set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
