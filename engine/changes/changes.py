@@ -47,6 +47,7 @@ from ..state import (
 from .reached import (
     FILLABLE,
     PLAIN,
+    attributes_of,
     functions_of,
     is_kind_of_update,
     is_of_the_script,
@@ -344,7 +345,7 @@ class Changes:
         elif trains(type(value)):
             self._note_optimizer(name, value)
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
-            self._notes.note_table(name, getattr(value, "__dict__", {}))
+            self._notes.note_table(name, attributes_of(value))
 
     def _note_model(self, name: str, outer: Any) -> Roots:
         """Note each module in a model; give the objects of the script that these hold."""
@@ -461,7 +462,7 @@ class Changes:
 
 def _called_by(thing: Any) -> list[Any]:
     """The functions that a thing has been given to call, such as a loss or those of a schedule."""
-    own = [*getattr(thing, "__dict__", {}).values()]
+    own = [*attributes_of(thing).values()]
     own += chain.from_iterable(each for each in own if isinstance(each, list))
     own += chain.from_iterable(each.values() for each in own if isinstance(each, dict))
     return [each for each in own if isinstance(each, COMPUTES)]
@@ -538,7 +539,7 @@ def _parts_of(data: object) -> Iterator[tuple[str, Any]]:
         if id(thing) not in seen and not isinstance(thing, list | tuple | dict):  # batches at hand
             seen.add(id(thing))
             yield name, thing
-            own = getattr(thing, "__dict__", {})
+            own = attributes_of(thing)
             for key in ("dataset", "datasets", "batch_sampler", "sampler", "collate_fn"):
                 if isinstance(inner := own.get(key), list | tuple):
                     left += [(f"{name}.{key}[{n}]", each) for n, each in enumerate(inner)]
@@ -621,7 +622,7 @@ def _attributes(thing: Any) -> list[Any]:
     """The attributes of a script's own object; for an object of torch, its inner schedulers."""
     if modules.is_module(thing) or package_of(type(thing)) == "torch":
         return list(vars(thing).get("_schedulers", ()))
-    return list(getattr(thing, "__dict__", {}).values())
+    return list(attributes_of(thing).values())
 
 
 def _fingerprint(thing: Any, known: set[int]) -> Any:

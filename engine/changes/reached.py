@@ -35,7 +35,7 @@ MRO = attrgetter("__mro__")
 EMPTY = types.CellType()
 """Equal to a cell whose variable has no value yet."""
 UPDATES = f"{PACKAGE}.engine.update"
-ENGINES = f"{PACKAGE}.engine.engine"
+ENGINE = f"{PACKAGE}.engine.engine", "Engine"
 KEY = r"(?:(?:LOAD|BUILD|FORMAT|BINARY_OP|\.)\S* )*"
 FILLED = re.compile(
     rf"USED (?:\.(?:append|extend|add) |{KEY}(?:STORE_SUBSCR|BINARY_SUBSCR \.(?:append|extend)) "
@@ -205,13 +205,21 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
     if not (is_root or is_of_the_script(thing)):
-        return _in_engine(thing, name) if type(thing).__module__ == ENGINES else []
-    own = getattr(thing, "__dict__", {})
+        kind = type(thing)
+        is_engine = (kind.__module__, kind.__name__) == ENGINE
+        return _in_engine(thing, name) if is_engine else []
+    own = attributes_of(thing)
     slots, methods = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     if slots := slots and [key for key in slots if key not in own and hasattr(thing, key)]:
         found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
     return found + [Reach(name, each) for each in methods] if methods else found
+
+
+def attributes_of(thing: object) -> dict[str, Any]:
+    """The attributes of an object, also if its class answers every name, as those of llvmlite."""
+    own = getattr(thing, "__dict__", None)
+    return own if isinstance(own, dict) else {}
 
 
 @once_a_type

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from types import GeneratorType
 from typing import Any, Generic, Self
 
 from ..state import (
@@ -106,7 +107,10 @@ class Pass(Generic[Batch]):
         assert position is not None
         is_here = not position.is_loaded  # a source of this process has what it keeps
         is_other = len(generators_of(source.given)) != len(position.rng.generators)
-        is_once = isinstance(getattr(source.order, "ones", None), Iterator)  # as source.is_once
+        ones = getattr(source.order, "ones", None)
+        kept = getattr(ones, "__dict__", {}).values()  # all iterators may share one, as of mmengine
+        is_once = any(isinstance(each, GeneratorType) for each in kept)
+        is_once |= isinstance(ones, Iterator)  # as source.is_once
         is_once |= source.is_once or position.is_once
         if is_here or is_other or is_once or source.has_state:
             return

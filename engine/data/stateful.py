@@ -148,6 +148,11 @@ class Stateful(Source[Batch]):
                 "draw random numbers too: those after a resume are others. Let its __iter__ begin "
                 "at once, instead of by a generator function"
             )
+        if _is_unordered(self.data) or parts_inside(self.data, _is_unordered):
+            found.append(
+                "in_order=False hands samples out as they come, and a state counts them alone, so "
+                "that some may come twice or never; use in_order=True"
+            )
         if buffers := parts_inside(self.data, _has_buffer):
             found.append(
                 f"a {type(buffers[0]).__name__} holds samples in a buffer, and the state of a "
@@ -163,6 +168,10 @@ def _reads_ahead(thing: Any) -> bool:
     return type(thing).__module__.startswith("torchdata.nodes") and any(
         type(n) is int and n for n in map(inside.get, ("num_workers", "prefetch_factor"))
     )
+
+
+def _is_unordered(thing: Any) -> bool:
+    return getattr(thing, "__dict__", {}).get("in_order") is False
 
 
 def _has_buffer(thing: Any) -> bool:

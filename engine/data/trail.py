@@ -188,8 +188,10 @@ def warn_of_other_samples(source: Any, position: Position, batch: Any, epoch: in
             "epoch %d has the same indices and other values, so the samples of the data have "
             "changed. If they are numbered by the order of a set, such as labels or words, that is "
             "another one in each process: number them by sorted(...), or save the numbers. If they "
-            "draw random numbers, workers draw others than the training: keep to either. If you "
-            "have changed the data or how it is transformed, the run goes on with that",
+            "draw random numbers, workers draw others than the training: keep to either; and what "
+            "numba, tokenizers or sentencepiece draw themselves is in no checkpoint: draw by "
+            "torch, NumPy or Python. If you have changed the data or how it is transformed, the "
+            "run goes on with that",
             epoch,
         )
 

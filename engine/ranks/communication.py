@@ -73,7 +73,7 @@ def total(value: Tensor | float, *, group: Any = None) -> Tensor | float:
     if not isinstance(value, torch.Tensor):
         number: float = decided([value], _sums, group=group)[0]
         return number
-    own = value.detach().clone()
+    own = _to_send(value)
     dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group)
     return own
 
@@ -89,7 +89,7 @@ def begin_total(value: Tensor | float, *, group: Any = None) -> Callable[[], Ten
     import torch.distributed as dist
 
     if is_tensor := isinstance(value, torch.Tensor):
-        own = value.detach().clone()
+        own = _to_send(value)
     else:
         own = torch.tensor(value, dtype=torch.float64)
     work: Any = dist.all_reduce(own, group=on_cpu(group) if own.is_cpu else group, async_op=True)
@@ -143,7 +143,7 @@ def largest(tensor: Tensor, *, group: Any = None) -> Tensor:
         return tensor
     import torch.distributed as dist
 
-    own = tensor.detach().clone()
+    own = _to_send(tensor)
     dist.all_reduce(own, dist.ReduceOp.MAX, group=on_cpu(group) if own.is_cpu else group)
     return own
 
@@ -254,3 +254,9 @@ def _bytes(tensor: Tensor) -> Tensor:
     import torch
 
     return tensor.detach().reshape(-1).view(torch.uint8)
+
+
+def _to_send(tensor: Tensor) -> Tensor:
+    """A copy whose elements lie in order: gloo adds them as they lie in memory on each rank."""
+    own = tensor.detach().clone()
+    return own if own.is_sparse else own.contiguous()

@@ -24,6 +24,12 @@ assert ranks.agreed(float(rank + 5)) == 5.0
 assert ranks.any_rank(rank == 1) is True and ranks.any_rank(False) is False
 assert ranks.total(rank + 1) == 3
 assert ranks.total(torch.tensor([rank, 1.0])).tolist() == [1.0, 2.0]
+lies = torch.arange(6).view(2, 3)  # in another order in the memory of each rank
+lies = lies.t().contiguous().t() if rank else lies
+assert ranks.total(lies).tolist() == [[0, 2, 4], [6, 8, 10]]
+assert ranks.total(lies[:, 1]).tolist() == [2, 8]
+assert ranks.largest(lies).tolist() == [[0, 1, 2], [3, 4, 5]]
+assert ranks.total(torch.eye(2).to_sparse()).to_dense().tolist() == [[2, 0], [0, 2]]
 own = torch.full((2,), float(rank + 5))
 ranks.share([own])
 assert own.tolist() == [5.0, 5.0]

@@ -121,6 +121,11 @@ def _state(
         for owner, each in (nested or settings).items()
     }
     found = {n: each for each in values.values() for n in each["params"]} if nested else values
+    if any(isinstance(name, int) for name in found):
+        raise ValueError(
+            "parameters have numbers there, as in optimizer.state_dict(), and no names: save "
+            "torch's get_optimizer_state_dict(model, optimizer)"
+        )
     # Tied weights have several names, of which one was saved.
     first = {places[name]: name for name in reversed(places) if name in found}
     _check({first.get(at, name) for name, at in places.items()}, {*found, *states})

@@ -133,6 +133,16 @@ def test_nodes_that_read_ahead_in_a_thread_are_told(doubts, reads_ahead):
     )
 
 
+def test_nodes_that_hand_out_samples_as_they_come_are_told(doubts):
+    from torchdata.nodes import IterableWrapper, Loader, ParallelMapper
+
+    def messages(**options):
+        return doubts(Loader(ParallelMapper(IterableWrapper(range(8)), abs, 1, **options)))
+
+    assert not any("in_order" in each for each in messages())
+    assert any("some may come twice or never" in each for each in messages(in_order=False))
+
+
 class Late(list):
     """Batches whose length is known after the first pass has begun, as lightning's are."""
 

@@ -420,6 +420,31 @@ def test_a_sampler_that_is_its_own_iterator_goes_on_where_it_was():
         assert resumed(make, stop) == whole
 
 
+class OneOrder(Sampler):
+    """Every iterator reads on in one generator, as those of mmengine's InfiniteSampler do."""
+
+    def __init__(self):
+        self.indices = self.endless()
+
+    def endless(self):
+        order = torch.Generator()
+        while True:
+            yield from torch.randperm(12, generator=order).tolist()
+
+    def __iter__(self):
+        yield from self.indices
+
+
+@pytest.mark.parametrize("stop", [3, 7, 9])
+def test_a_sampler_whose_iterators_share_a_generator_is_asked_for_one_alone(stop):
+    def make():
+        return DataLoader(range(12), 3, sampler=OneOrder())
+
+    whole, _ = part(make, epoch_length=6)
+    assert len(whole) == 18
+    assert resumed(make, stop, epoch_length=6) == whole
+
+
 class Feedback(Sampler):
     """Draws an epoch's order from weights that the training changes meanwhile."""
 

@@ -673,6 +673,12 @@ def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_o
         def __getattr__(self, name):
             raise RuntimeError("install it first")
 
+    class Symbols:  # as llvmlite, which numba uses, has for a library of C
+        __slots__ = ()
+
+        def __getattr__(self, name):
+            return lambda: name
+
     class Functional:  # as the optimizers of torchopt
         def __init__(self, tensors):
             self.param_groups = [tuple(tensors)]
@@ -682,11 +688,11 @@ def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_o
             with torch.no_grad():
                 self.param_groups[0][0].sub_(gradient)
 
-    model, absent = nn.Linear(2, 1, bias=False), Missing()
+    model, absent, symbols = nn.Linear(2, 1, bias=False), Missing(), Symbols()
     optimizer = Functional(model.parameters())
 
     def step(state, batch):
-        if type(absent) is Missing:
+        if type(absent) is Missing and symbols.add() == "add":
             optimizer.step(model(batch).mean())
 
     engine = Engine(step, Checkpoint(tmp_path, resume=True), objects={"model": model})

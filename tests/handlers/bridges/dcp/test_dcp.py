@@ -362,6 +362,15 @@ def test_a_setting_of_another_kind_is_refused(tmp_path, name, value, said):
         raise ValueError(refused(rewritten(tmp_path, act), ValueError))
 
 
+def test_an_optimizer_that_was_saved_by_numbers_says_what_to_save(tmp_path):
+    trained(*(pair := made()))
+    plain = {"model": pair[0].state_dict(), "optim": pair[1].state_dict()}
+    dcp.save(plain, checkpoint_id=tmp_path / "dcp", no_dist=True)
+    model, optimizer = made()
+    with pytest.raises(ValueError, match="parameters have numbers there.*get_optimizer_state_dict"):
+        load_dcp(tmp_path / "dcp", {"model": model, "optim": optimizer})
+
+
 OF_TORCH = {
     "ASGD": {},
     "Adafactor": {},
