@@ -12,11 +12,10 @@ from ..signals import Process
 from ..state import State
 from .checked import Checked
 from .dropout import check_dropout
-from .evaluation import check_averaged, check_dropped, check_mode
 from .gradients import check_gradients
-from .modes import check_modes
-from .order import check_order
+from .modes import check_evaluation, check_modes
 from .parameters import check_idle, check_known, check_stepped, refuse_autocast
+from .samples import check_averaged, check_dropped, check_order
 from .sharded import check_sharded
 from .steps import check_limit, check_steps, check_windows
 
@@ -34,7 +33,7 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
         return
     run = Checked(state, moments, process)
     if not state.training:
-        check_mode(run)
+        check_evaluation(run)
         check_dropped(run)
         run.follow(check_averaged(run))
         return

@@ -1,8 +1,10 @@
-"""The mode of a model at each epoch's start: a `model.eval()` that a handler has left behind."""
+"""The mode of a model: a `model.eval()` that a handler has left behind, an unknown model."""
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 from typing import Any
 
 from ..changes import reached, trains
@@ -89,3 +91,22 @@ def _are(found: list[Named]) -> str:
         names += [] if own & seen else [name]
         seen |= own
     return f"{' and '.join(names)} {'is' if len(names) == 1 else 'are'}"
+
+
+def check_evaluation(run: Checked) -> None:
+    """Warn if an evaluation leaves the model in training mode."""
+    if run.trained and run.weights.isdisjoint(run.trained) and _is_in_a_module(run.trained):
+        warn(
+            "no module among the engine's objects has the parameters that its optimizer updates, "
+            "so this evaluation leaves their module in training mode; name it: "
+            'Engine(..., objects={"model": model, "optimizer": optimizer})'
+        )
+
+
+def _is_in_a_module(parameters: set[int]) -> bool:
+    """True if a module of the process has one of these; lists of parameters have no mode."""
+    nn: Any = sys.modules["torch.nn"]
+    plain = (nn.ParameterList, nn.ParameterDict)
+    found = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
+    held = (one for each in found if not isinstance(each, plain) for one in each.parameters())
+    return any(id(one) in parameters for one in held)

@@ -1,25 +1,16 @@
-"""Evaluations with the model in training mode, or with metrics of only one batch."""
+"""Samples that an evaluation leaves out, metrics of one batch alone, data in order of classes."""
 
 from __future__ import annotations
 
-import gc
-import sys
-from collections.abc import Sized
+from collections.abc import Sequence, Sized
 from typing import Any
 
 from ..events import Events
 from ..explain import warn
 from .checked import After, Check, Checked
 
-
-def check_mode(run: Checked) -> None:
-    """Warn if an evaluation leaves the model in training mode."""
-    if run.trained and run.weights.isdisjoint(run.trained) and _is_in_a_module(run.trained):
-        warn(
-            "no module among the engine's objects has the parameters that its optimizer updates, "
-            "so this evaluation leaves their module in training mode; name it: "
-            'Engine(..., objects={"model": model, "optimizer": optimizer})'
-        )
+FEWEST, TOGETHER = 4, 16
+"""How many samples two batches need, each and together, to have one class each not by chance."""
 
 
 def check_dropped(run: Checked) -> None:
@@ -35,15 +26,6 @@ def check_dropped(run: Checked) -> None:
             f"this evaluation leaves out {left} of its {samples} samples, since its loader has "
             "drop_last=True: make a loader without it for evaluations and predictions"
         )
-
-
-def _is_in_a_module(parameters: set[int]) -> bool:
-    """True if a module of the process has one of these; lists of parameters have no mode."""
-    nn: Any = sys.modules["torch.nn"]
-    plain = (nn.ParameterList, nn.ParameterDict)
-    found = [each for each in gc.get_objects() if issubclass(type(each), nn.Module)]
-    held = (one for each in found if not isinstance(each, plain) for one in each.parameters())
-    return any(id(one) in parameters for one in held)
 
 
 def check_averaged(run: Checked) -> Check:
@@ -72,3 +54,34 @@ def _is_measured(value: Any) -> bool:
     """True for a float or a floating-point tensor of one number; false for a count."""
     is_floating = getattr(value, "is_floating_point", lambda: isinstance(value, float))
     return getattr(value, "ndim", 0) == 0 and is_floating()
+
+
+def check_order(run: Checked) -> Check:
+    """Warn if the first and the last batch of an epoch have one class each, and not the same."""
+    yield (After(Events.ITERATION_COMPLETED),)
+    first, count = _only_class(run.state)
+    if not count:
+        return
+    yield from run.first_epoch()
+    last, others = _only_class(run.state)
+    if others and first != last and count + others >= TOGETHER:
+        warn(
+            f"all targets of the epoch's first batch are {first}, and all of its last one {last}: "
+            "the data come in the order of their classes, so that a model learns the latest ones "
+            "and forgets the others. Shuffle them: loader(..., training=True), or "
+            "DataLoader(..., shuffle=True)"
+        )
+
+
+def _only_class(state: Any) -> tuple[Any, int]:
+    """The class of all samples of a batch and how many these are; None and 0 if there are more."""
+    batch = target = state.batch
+    if hasattr(state.output, "target"):
+        target = state.output.target
+    elif isinstance(batch, Sequence) and len(batch) == 2:
+        target = batch[1]
+    is_of_classes = getattr(target, "ndim", 0) == 1 and hasattr(target, "is_floating_point")
+    if not is_of_classes or target.is_floating_point() or len(target) < FEWEST:
+        return None, 0
+    one = target[0]
+    return (one.item(), len(target)) if (target == one).all() else (None, 0)
