@@ -8,6 +8,7 @@ from typing import Any
 
 from .. import modules
 from ..changes import address_of, addresses_in, sample
+from ..events import Events
 from ..explain import warn
 from ..modules import parameters_of
 from ..names import few
@@ -73,15 +74,20 @@ def check_idle(run: Checked) -> Check:
 
     If an optimizer holds a part of the module, or the module of an optimizer is unknown, the
     warning comes at once. Else the script may change it by hand, such as a target network: the
-    warning comes after the first epoch if it is unchanged and has gradients, or is frozen.
+    warning comes after the first epoch if it is unchanged and has gradients, or is frozen. What a
+    function has unfrozen or made since then is looked at behind each epoch.
     """
     optimizers = [each for each in run.optimizers.values() if not _is_bare(each)]
     unmoved = list[tuple[str, Any, list[Any]]]()
+    known, trained = set[int](), list[tuple[str, list[Any]]]()
     is_sure = any(run.weights.isdisjoint(map(id, parameters_of(each))) for each in optimizers)
     for name, thing in run.objects.items():
         own = _own_modules(thing)
         left = _left(own, run.trained) if optimizers else {}
         some = any(id(each) in run.trained for module in own for each in module.parameters())
+        if some:
+            trained.append((name, own))
+            known.update(map(id, left.values()))
         if left and (is_sure or some):
             warn(_untrained(name, left))
         elif left or any(map(_drifts, own)):
@@ -93,6 +99,14 @@ def check_idle(run: Checked) -> Check:
             warn_if_it_drifts(f"objects[{name!r}]", module)
             if left := {n: p for n, p in _left([module], set()).items() if p.grad is not None}:
                 warn(_untrained(name, left))
+
+    while True:
+        held = known.union(*(map(id, parameters_of(each)) for each in run.optimizers.values()))
+        for name, own in trained:
+            if left := {n: p for n, p in _left(own, held).items() if p.grad is not None}:
+                warn(_untrained(name, left))
+                return
+        yield (Events.EPOCH_COMPLETED,)
 
 
 def warn_of_hidden(run: Checked) -> None:

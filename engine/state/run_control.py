@@ -55,7 +55,7 @@ class Counts(dict[EventEnum, int]):
                 f"state.fire({event!r}): needs an event of your own, a member of a class derived "
                 "from EventEnum"
             )
-        self[event] = count = self._loaded.get(repr(event), 0)
+        self[event] = count = self._loaded.get(repr(event), 0) if self._loaded else 0
         return count
 
     def __contains__(self, event: object) -> bool:

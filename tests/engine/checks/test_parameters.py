@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from camshaft import Engine, Update, supervised
+from camshaft import Engine, Events, Update, supervised
 from camshaft.handlers import EMA, SWA, Freeze, LRSchedule, RestoreBest, Validate
 
 BATCHES = [(torch.ones(3, 2), torch.ones(3, 1))] * 2
@@ -133,6 +133,32 @@ def test_layers_that_are_frozen_until_later_are_right_in_one_optimizer():
     engine = supervised(model, optimizer, nn.functional.mse_loss)
     engine.add(Freeze("0.*"), LRSchedule(torch.optim.lr_scheduler.StepLR(optimizer, 1)))
     engine.run(BATCHES, max_epochs=2)
+
+
+@pytest.mark.parametrize("how", ["unfrozen", "replaced", "added to the optimizer", "held"])
+def test_what_is_unfrozen_or_made_in_mid_run_and_in_no_optimizer_is_told_of_once(how):
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    optimizer = sgd(model if how == "held" else model[1])
+    model[0].requires_grad_(False)
+    engine = supervised(model, optimizer, nn.functional.mse_loss)
+
+    @engine.on(Events.EPOCH_STARTED(at=2))
+    def change(state):
+        if how == "replaced":
+            model[0] = nn.Linear(2, 4)
+        model[0].requires_grad_(True)
+        if how == "added to the optimizer":
+            optimizer.add_param_group({"params": [*model[0].parameters()]})
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.run(BATCHES, max_epochs=4)
+    told = [str(each.message).partition("(2 in all)")[0] for each in caught]
+    expected = (
+        "no optimizer of this engine holds these trainable parameters of objects['model'], so "
+        "that no step changes them: 0.weight, 0.bias "
+    )
+    assert told == [expected] * (how in ("unfrozen", "replaced"))
 
 
 def test_a_frozen_teacher_in_training_mode_is_told_of():
