@@ -59,8 +59,8 @@ class Change:
         here = "here" if self.is_of_process else "in the script"
         old, new = self.old, self.new
         if isinstance(old, Mapping) and isinstance(new, Mapping):  # of many, those that differ
-            new = {key: each for key, each in self.new.items() if old.get(key) != each}
-            old = {key: each for key, each in self.old.items() if self.new.get(key) != each}
+            new = {k: each for k, each in self.new.items() if not _equal(self.old.get(k), each)}
+            old = {k: each for k, each in self.old.items() if not _equal(self.new.get(k), each)}
         return f"{self.name}: {old!r} in the checkpoint -> {new!r} {here}"
 
 
