@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
-from ..engine.checks import refuse_samples
+from ..engine.checks import refuse_samples, warn_of_shared
 
 
 class ValidationEvents(EventEnum):
@@ -74,6 +74,11 @@ class Validate:
             for clause in Trigger.of(self.when).clauses
         )
         engine.on(Trigger(frozenset(clauses)), stage=Stage.MEASURE)(self.evaluate)
+        engine.on(Events.STARTED, stage=Stage.REPORT)(self.compare_samples)
+
+    def compare_samples(self, state: State[Any, Any]) -> None:
+        """Warn of samples that are trained on and evaluated."""
+        warn_of_shared(state.control.data, self.data)
 
     def evaluate(self, state: State[Any, Any]) -> None:
         """Evaluate, and write the metrics."""

@@ -13,6 +13,7 @@ from .attach import attach_checks
 from .gradients import GradientCheck
 from .parameters import warn_if_it_drifts
 from .same_on_ranks import check_same_on_ranks
+from .samples import warn_of_shared
 from .sharded import refuse_wrappers
 
 __all__ = [
@@ -27,5 +28,6 @@ __all__ = [
     "type_and_shape",
     "warn",
     "warn_if_it_drifts",
+    "warn_of_shared",
     "what_is",
 ]

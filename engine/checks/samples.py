@@ -1,8 +1,9 @@
-"""Samples that an evaluation leaves out, metrics of one batch alone, data in order of classes."""
+"""Samples: left out, trained on and evaluated, measured by one batch alone, in order of classes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence, Sized
+from contextlib import suppress
 from typing import Any
 
 from ..events import Events
@@ -11,6 +12,9 @@ from .checked import After, Check, Checked
 
 FEWEST, TOGETHER = 4, 16
 """How many samples two batches need, each and together, to have one class each not by chance."""
+
+DEEPEST = 8
+"""How many wrappers around a data set are looked into."""
 
 
 def check_dropped(run: Checked) -> None:
@@ -26,6 +30,37 @@ def check_dropped(run: Checked) -> None:
             f"this evaluation leaves out {left} of its {samples} samples, since its loader has "
             "drop_last=True: make a loader without it for evaluations and predictions"
         )
+
+
+def warn_of_shared(training: object, evaluation: object) -> None:
+    """Warn if an evaluation has some of the samples of the training, as after two random splits.
+
+    If it has no others, it measures the training on purpose.
+    """
+    one, two = _chosen(training), _chosen(evaluation)
+    if one and two and one[0] is two[0] and 0 < (shared := len(one[1] & two[1])) < len(two[1]):
+        warn(
+            f"{shared:,} of the {len(two[1]):,} samples of the evaluation are also trained on, so "
+            "that its metrics are too good: take both parts from one split, such as "
+            "train, val = random_split(dataset, [0.9, 0.1])"
+        )
+
+
+def _chosen(data: Any) -> tuple[Any, set[int]] | None:
+    """A data set, and the indices of its samples that a loader takes; None if it takes all."""
+    dataset: Any = getattr(data, "dataset", None)
+    indices: Any = getattr(getattr(data, "sampler", None), "indices", None)
+    with suppress(TypeError, LookupError):  # a library may call something else so
+        for _ in range(DEEPEST):  # such as a Subset in a data set with transforms of its own
+            if (inner := getattr(dataset, "indices", None)) is not None:
+                indices = inner if indices is None else [inner[each] for each in indices]
+            names = [name for name in ("dataset", "subset") if hasattr(dataset, name)]
+            if not names:
+                break
+            dataset = getattr(dataset, names[0])
+        if indices is not None:
+            return dataset, {*(indices.tolist() if hasattr(indices, "tolist") else indices)}
+    return None
 
 
 def check_averaged(run: Checked) -> Check:

@@ -1,13 +1,14 @@
-"""Training data in the order of their classes: told of after the first epoch."""
+"""Training data in the order of their classes, and those of the validation: told of."""
 
 import warnings
 
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Subset, SubsetRandomSampler, TensorDataset
 
 from camshaft import Engine, Update, loader, supervised
+from camshaft.handlers import Validate
 
 CLASSES = torch.arange(4).repeat_interleave(13)
 
@@ -61,3 +62,58 @@ def test_an_evaluation_may_read_classes_in_order():
     model = torch.nn.Linear(3, 4)
     engine = supervised(model, loss_fn=cross_entropy)
     engine.evaluate(DataLoader(samples(CLASSES), 10))
+
+
+class Doubled(torch.utils.data.Dataset):
+    """A wrapper with a transform of its own."""
+
+    def __init__(self, subset):
+        self.subset = subset
+
+    def __len__(self):
+        return len(self.subset)
+
+    def __getitem__(self, index):
+        inputs, target = self.subset[index]
+        return 2 * inputs, target
+
+
+ALL = samples(CLASSES[torch.randperm(52)])
+
+
+def validated(training, evaluation):
+    model = torch.nn.Linear(3, 4)
+    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), cross_entropy)
+    engine.add(Validate(evaluation))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        engine.run(training, max_epochs=2)
+    return [str(each.message) for each in told]
+
+
+@pytest.mark.parametrize(
+    ("training", "evaluation"),
+    [
+        (DataLoader(Subset(ALL, range(40)), 9), DataLoader(Subset(ALL, torch.arange(39, 52)), 9)),
+        (
+            DataLoader(Doubled(Subset(ALL, range(40))), 9),
+            DataLoader(ALL, 9, sampler=SubsetRandomSampler(range(39, 52))),
+        ),
+        (
+            loader(Subset(ALL, range(40)), batch_size=9, training=True),
+            DataLoader(Subset(Subset(ALL, range(30, 52)), range(9, 22)), 9),
+        ),
+    ],
+    ids=["subsets", "wrapper and sampler", "loader and nested"],
+)
+def test_samples_that_are_trained_on_and_evaluated_are_told_of_once(training, evaluation):
+    (said,) = validated(training, evaluation)
+    assert said.startswith("1 of the 13 samples of the evaluation are also trained on, so that")
+
+
+def test_parts_of_one_split_all_of_the_training_and_other_data_are_not_told_of():
+    part, rest = torch.utils.data.random_split(ALL, [40, 12])
+    other = Subset(samples(CLASSES[torch.randperm(52)]), range(30, 52))
+    for evaluation in (rest, part, Subset(part, range(9)), ALL, other):
+        assert not validated(DataLoader(part, 9), DataLoader(evaluation, 9))
+    assert not validated([(torch.randn(8, 3), CLASSES[::7][:8])], DataLoader(rest, 9))
