@@ -111,12 +111,12 @@ def check_order(run: Checked) -> Check:
 def _only_class(state: Any) -> tuple[Any, int]:
     """The class of all samples of a batch and how many these are; None and 0 if there are more."""
     batch = target = state.batch
-    if hasattr(state.output, "target"):
-        target = state.output.target
-    elif isinstance(batch, Sequence) and len(batch) == 2:
+    if isinstance(batch, Sequence) and len(batch) == 2:
         target = batch[1]
-    is_of_classes = getattr(target, "ndim", 0) == 1 and hasattr(target, "is_floating_point")
-    if not is_of_classes or target.is_floating_point() or len(target) < FEWEST:
+    elif hasattr(state.output, "target"):
+        target = state.output.target
+    is_at_hand = getattr(target, "is_cpu", False) and target.ndim == 1  # it waits for no device
+    if not is_at_hand or target.is_floating_point() or len(target) < FEWEST:
         return None, 0
     one = target[0]
     return (one.item(), len(target)) if (target == one).all() else (None, 0)

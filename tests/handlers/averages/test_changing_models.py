@@ -160,6 +160,7 @@ def test_best_weights_from_before_a_layer_came_are_refused_by_name():
     def worse(model, optimizer):
         model.append(nn.Linear(1, 1))
         nn.init.constant_(model[3].bias, 1e3)
+        optimizer.add_param_group({"params": [*model[3].parameters()]})
 
     with pytest.raises(ValueError, match=r"3\.bias, 3\.weight.*if the model has all its parts"):
         run(mlp(), Validate(batches()), RestoreBest("val/loss"), each_epoch=worse)
