@@ -18,6 +18,13 @@ class ValidationEvents(EventEnum):
     `ValidateElsewhere` has: the weights are those of a later iteration."""
 
 
+@dataclass(slots=True)
+class Compared:
+    """Whether the samples of an evaluation were compared with those of the training."""
+
+    is_done: bool = False
+
+
 @dataclass(frozen=True, eq=False)
 class Validate:
     """Evaluate with the engine that is training, and keep the results as metrics.
@@ -74,14 +81,13 @@ class Validate:
             for clause in Trigger.of(self.when).clauses
         )
         engine.on(Trigger(frozenset(clauses)), stage=Stage.MEASURE)(self.evaluate)
-        engine.on(Events.STARTED, stage=Stage.REPORT)(self.compare_samples)
-
-    def compare_samples(self, state: State[Any, Any]) -> None:
-        """Warn of samples that are trained on and evaluated."""
-        warn_of_shared(state.control.data, self.data)
 
     def evaluate(self, state: State[Any, Any]) -> None:
         """Evaluate, and write the metrics."""
+        compared = state.recall(self, Compared, saved=False)
+        if not compared.is_done:
+            compared.is_done = True
+            warn_of_shared(state.control.data, self.data)
         result = state.engine.evaluate(
             self.data,
             epoch_length=self.epoch_length,
