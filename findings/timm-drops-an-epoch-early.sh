@@ -8,7 +8,7 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet torch==2.13.0 numpy==2.4.6 timm==1.0.31
+"$folder/env/bin/pip" install --quiet torch==2.13.0 numpy==2.4.6 torchvision==0.28.0 timm==1.0.31
 cat > "$folder/tried.py" <<'CODE'
 import torch
 from timm.scheduler import MultiStepLRScheduler, StepLRScheduler
