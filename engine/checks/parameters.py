@@ -19,6 +19,9 @@ PLAIN = (list, tuple, dict)
 WIDEST = 1000
 """The most elements of a container that is searched: a larger one is data."""
 
+OFTEN = 100
+"""So many epochs are looked at one by one: thousands may have one batch each."""
+
 
 def refuse_autocast() -> None:
     """Refuse an autocast around a run: its copies of the weights last until it ends."""
@@ -75,7 +78,8 @@ def check_idle(run: Checked) -> Check:
     If an optimizer holds a part of the module, or the module of an optimizer is unknown, the
     warning comes at once. Else the script may change it by hand, such as a target network: the
     warning comes after the first epoch if it is unchanged and has gradients, or is frozen. What a
-    function has unfrozen or made since then is looked at behind each epoch.
+    function unfreezes or makes later is told of at the end of its epoch; behind epoch `OFTEN`, at
+    the end of epochs 128, 256 and so on.
     """
     optimizers = [each for each in run.optimizers.values() if not _is_bare(each)]
     unmoved = list[tuple[str, Any, list[Any]]]()
@@ -100,13 +104,15 @@ def check_idle(run: Checked) -> Check:
             if left := {n: p for n, p in _left([module], set()).items() if p.grad is not None}:
                 warn(_untrained(name, left))
 
-    while True:
+    while trained:
         held = known.union(*(map(id, parameters_of(each)) for each in run.optimizers.values()))
         for name, own in trained:
             if left := {n: p for n, p in _left(own, held).items() if p.grad is not None}:
                 warn(_untrained(name, left))
                 return
         yield (Events.EPOCH_COMPLETED,)
+        while (epoch := run.state.epoch) > OFTEN and epoch & (epoch - 1):
+            yield (Events.EPOCH_COMPLETED,)
 
 
 def warn_of_hidden(run: Checked) -> None:

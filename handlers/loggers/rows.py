@@ -54,7 +54,7 @@ class Start:
     row: Row | None = None
     """The first of these rows that the run had made before, if any: the log may have it."""
     last: int = 0
-    """The iteration of the last row that the log has already; 0 if it has none, or has had none."""
+    """The iteration of the last row before `first` that the log should have; 0 if there is none."""
     folder: str = ""
     """Where the run started, for relative paths: the script may have moved when it is reopened."""
 

@@ -18,6 +18,8 @@ KEEPERS = ("MetricTracker", "MinMaxMetric")
 ALIKE = {"average", "validate_args"}
 """Settings that `update` of torchmetrics reads, and that change nothing in a state of one shape."""
 SETTINGS: set[type] = {int, float, str, type(None)}
+PARTS = ("metric_a", "metric_b")
+"""The places of a composition."""
 NO_TARGETS = "batches without targets"
 """In a saved state, beside the names of metrics."""
 
@@ -162,16 +164,24 @@ def warn_of_groups(metric: Any) -> None:
 
 
 def _apart(metric: Any) -> Any:
-    """A copy of a metric that shares no part with another one, nor with itself.
+    """A copy of a metric in which each place of a composition has a part of its own.
 
     A composition of torchmetrics (1.9), such as `hits / (hits + misses)`, updates a part once for
     each place that it has, and so a sum would count each batch several times.
     """
     copied = deepcopy(metric)
-    for each in [*copied.modules()] if isinstance(copied, Module) else ():
-        for place in ("metric_a", "metric_b"):
-            if isinstance(part := getattr(each, place, None), Module):
-                setattr(each, place, _apart(part))
+    left = [*copied.modules()] if isinstance(copied, Module) else []
+    others = (part for each in left for part in each.named_children() if part[0] not in PARTS)
+    seen = {id(part) for _, part in others}
+    for each in left:  # and those inside of copies
+        for place in PARTS:
+            part: Any = getattr(each, place, None)
+            if isinstance(part, Module):
+                if id(part) in seen:
+                    part = deepcopy(part)
+                    setattr(each, place, part)
+                    left += part.modules()
+                seen.add(id(part))
     return copied
 
 

@@ -66,8 +66,8 @@ class Change:
 
 def changes(saved: Mapping[str, Any], own: Mapping[str, Any]) -> list[Change]:
     """The settings that differ; for names on one side only, see `mismatches`."""
-    torch = f"{PROCESS}.torch"
-    is_same = saved.get(torch) == own.get(torch)  # another one may write its layers otherwise
+    version = f"{PROCESS}.torch"
+    is_same = saved.get(version) == own.get(version)  # another torch may write layers otherwise
     common = [n for n in own if n in saved and (is_same or not n.endswith(f".{LAYERS}"))]
     return [Change(n, saved[n], own[n]) for n in common if not _equal(saved[n], own[n])]
 

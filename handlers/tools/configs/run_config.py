@@ -427,7 +427,8 @@ def _check_arguments(call: str, function: Any, node: dict[str, Any]) -> None:
 def _check_kind(key: str, value: Any, annotation: Any) -> None:
     """Refuse a truth value for a number, and a text for a truth value.
 
-    YAML reads `yes` and `on` so. Python would count with the one, and take 'false' for true.
+    YAML reads `yes` and `on` as true, for which Python computes with 1. A text such as 'false'
+    counts as true.
     """
     kinds = {*re.findall(r"\w+", inspect.formatannotation(annotation))}
     if isinstance(value, bool) and kinds & {"float", "int"} and not kinds & {"bool", "Any"}:

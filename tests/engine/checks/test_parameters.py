@@ -161,6 +161,18 @@ def test_what_is_unfrozen_or_made_in_mid_run_and_in_no_optimizer_is_told_of_once
     assert told == [expected] * (how in ("unfrozen", "replaced"))
 
 
+def test_after_a_hundred_epochs_what_is_unfrozen_is_told_of_at_a_power_of_two():
+    model = nn.Sequential(nn.Linear(2, 4), nn.Linear(4, 1))
+    engine = supervised(model, sgd(model[1]), nn.functional.mse_loss)
+    model[0].requires_grad_(False)
+    engine.on(Events.EPOCH_STARTED(at=105))(lambda state: model[0].requires_grad_(True))
+    epochs = []
+    engine.on(Events.EPOCH_STARTED)(lambda state: epochs.append(state.epoch))
+    with pytest.raises(UserWarning, match="no optimizer of this engine holds"):
+        engine.run(BATCHES[:1], max_epochs=200)
+    assert epochs[-1] == 128
+
+
 def test_a_frozen_teacher_in_training_mode_is_told_of():
     model = nn.Linear(2, 1)
     teacher = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.BatchNorm1d(4))
