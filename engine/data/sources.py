@@ -169,11 +169,13 @@ class Source(Generic[Batch]):
 def iterate(data: Iterable[Batch]) -> Iterator[Batch]:
     """Begin a pass, drawing as many random numbers with persistent workers as with new ones.
 
-    A loader draws a seed for new workers before the sampler draws its order, but no seed for
-    existing workers; so a resumed process, whose workers are new, would draw another order.
+    For new workers, a loader begins its sampler, draws a seed and begins its sampler once more; for
+    existing ones, it begins the sampler alone. So a resumed process, whose workers are new, would
+    draw another order.
     """
     if has_persistent_workers(data) and getattr(data, "_iterator", None) is not None:
         torch = sys.modules["torch"]
+        iter(getattr(data, "_index_sampler", ()))  # which may draw right here
         torch.empty((), dtype=torch.int64).random_(generator=getattr(data, "generator", None))
     batches = iter(data)
     return rest_of(batches) if batches is data else batches

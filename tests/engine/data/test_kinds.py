@@ -57,6 +57,14 @@ class Stream(IterableDataset):
         return (index + random.random() for index in range(7))
 
 
+class DrawnAtOnce(Sampler):
+    """Batches whose order is drawn as `iter` begins them."""
+
+    def __iter__(self):
+        order = random.sample(range(11), 11)
+        return (order[begin : begin + 4] for begin in range(0, 11, 4))
+
+
 class Drawing(Sampler):
     """A sampler that draws from Python's generator whenever it is asked for an index."""
 
@@ -151,6 +159,9 @@ KINDS = {
 WITH_WORKERS = {
     "shuffled": noisy(batch_size=4, shuffle=True, num_workers=2),
     "persistent": noisy(batch_size=3, shuffle=True, num_workers=1, persistent_workers=True),
+    "persistent, drawn at once": noisy(
+        batch_sampler=DrawnAtOnce(), num_workers=2, persistent_workers=True
+    ),
     "one by one": noisy(batch_size=None, num_workers=2),
     "a list of batches": noisy(batch_sampler=[[0, 1], [5], [2, 2, 2], [7, 8]], num_workers=2),
     "collate": noisy(batch_size=4, shuffle=True, collate_fn=noisy_collate, num_workers=2),
