@@ -28,6 +28,8 @@ OF_LOSSES = (
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
 OF_SCORES = {"BinaryCrossEntropyWithLogits", "LogSoftmax"}
 """Those that take what the model makes."""
+LINEAR = SHAPES | {"Add", "Div", "Mean", "Mul", "Neg", "Sum"}
+"""Those behind which a loss is still a sum of products."""
 SCORES = {"Addmm", "Convolution", "Linear", "Mm", "Relu", "Sigmoid", "Softmax"}
 """Operations that make no logarithms of probabilities."""
 NEW_AXIS = {"Expand", "ReshapeAlias", "UnsafeView", "Unsqueeze", "View"}
@@ -53,16 +55,19 @@ def saved(node: Any, name: str) -> Any:
 
 def _mistakes(last: Any) -> Iterator[str]:
     """What is wrong in the operations of a loss, from its end."""
-    left, count = list[tuple[Any, tuple[int, ...]]]([(last, ())]), 0
+    left, count = list[tuple[Any, tuple[int, ...], bool]]([(last, (), True)]), 0
     while left and count < MOST:
-        (node, below), count = left.pop(0), count + 1
+        (node, below, is_sum), count = left.pop(0), count + 1
         if (kind := _kind(node)) in OF_SCORES or kind in ("NllLoss", "NllLoss2D"):
             yield from _of_scores(kind, _source(node))
         if kind in OF_LOSSES:
             shape = (*node._input_metadata[0].shape,)
             if kind in PAIRS and len(shape) > 1 and shape[0] == shape[1] > 1:
                 yield from _of_pairs(node, kind, shape, is_mean=below in ((), shape))
-            left += ((each, below or shape) for each, _ in node.next_functions)
+            if is_sum and kind == "Sub":
+                yield from _of_divergence(node)
+            is_sum = is_sum and kind in LINEAR
+            left += ((each, below or shape, is_sum) for each, _ in node.next_functions)
 
 
 def _of_scores(kind: str, source: str) -> Iterator[str]:
@@ -82,6 +87,19 @@ def _of_scores(kind: str, source: str) -> Iterator[str]:
         yield (
             "nll_loss takes logarithms of probabilities, and it got probabilities or raw scores: "
             "take cross_entropy for raw scores, or give it prediction.log_softmax(1)"
+        )
+
+
+def _of_divergence(node: Any) -> Iterator[str]:
+    """`target * log(target) - target * prediction`, as torch's `kl_div` computes it."""
+    (entropy, _), *others = node.next_functions
+    if entropy is not None or not others or _kind(others[0][0]) != "Mul":
+        return
+    made = [each for each, _ in others[0][0].next_functions if each is not None]
+    if len(made) == 1 and _through_shapes(made[0]) in ("Sigmoid", "Softmax"):
+        yield (
+            "kl_div takes logarithms of probabilities, and it got probabilities: give it "
+            "prediction.log_softmax(1), and the target as probabilities"
         )
 
 
@@ -110,7 +128,10 @@ def _of_pairs(node: Any, kind: str, shape: tuple[int, ...], *, is_mean: bool) ->
 
 def _source(node: Any) -> str:
     """The kind of the operation that made the input of another one, whatever its shape is now."""
-    source = node.next_functions[0][0]
+    return _through_shapes(node.next_functions[0][0])
+
+
+def _through_shapes(source: Any) -> str:
     while _kind(source) in SHAPES:
         source = source.next_functions[0][0]
     return _kind(source)

@@ -8,6 +8,7 @@ from torch.utils.checkpoint import checkpoint
 from camshaft import Engine, Update, supervised
 
 CLASSES = torch.tensor([0, 1, 2, 1])
+SHARES = torch.tensor([[0.2, 0.3, 0.5]] * 4)
 MASK = torch.ones(2, 2)
 SQUARE = torch.eye(4)
 NUMBERS = torch.tensor([0.5, 1.0, 0.0, 1.0])
@@ -61,6 +62,17 @@ def told(loss_of, target, recwarn, outputs=3):
         (functional.nll_loss, CLASSES, 3, "takes logarithms"),
         (lambda p, t: functional.nll_loss(p.softmax(1), t), CLASSES, 3, "takes logarithms"),
         (
+            lambda p, t: functional.kl_div(p.softmax(1), t, reduction="batchmean"),
+            *(SHARES, 3, "kl_div takes logarithms"),
+        ),
+        (
+            lambda p, t: (
+                functional.cross_entropy(p / 2, t)
+                + 4 * functional.kl_div((p / 2).softmax(1).view(-1), t.view(-1), reduction="sum")
+            ),
+            *(SHARES, 3, "kl_div takes logarithms"),
+        ),
+        (
             lambda p, t: functional.binary_cross_entropy_with_logits(p.sigmoid().squeeze(1), t),
             *(NUMBERS, 1, "sigmoid of probabilities"),
         ),
@@ -89,6 +101,9 @@ def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, 
         (functional.cross_entropy, CLASSES, 3),
         (lambda p, t: functional.cross_entropy(p.log_softmax(1), t), CLASSES, 3),
         (lambda p, t: functional.nll_loss(p.log_softmax(1), t), CLASSES, 3),
+        (lambda p, t: functional.kl_div(p.log_softmax(1), t, reduction="sum"), SHARES, 3),
+        (lambda p, t: -(p.softmax(1) * t).sum(1).mean(), SHARES, 3),  # the expected reward
+        (lambda p, t: (t - 0.5 * p.softmax(1)).square().sum(), SHARES, 3),
         (lambda p, t: functional.nll_loss((p.softmax(1) + 1e-9).log(), t), CLASSES, 3),
         (lambda p, t: functional.binary_cross_entropy_with_logits(p[:, 0], t), NUMBERS, 1),
         (lambda p, t: functional.mse_loss(p.squeeze(1), t), NUMBERS, 1),
