@@ -1,6 +1,8 @@
 """What a run has changed of what its script made, and how a script's things are found."""
 
-from .changes import Changes, address_of, addresses_in, sample, script_functions
+from .changes import Changes
+from .held import address_of, addresses_in, sample
+from .inventory import script_functions
 from .reached import doubts_of_workers, generators_of_run, is_kind_of_update, reached, trains
 
 __all__ = [

@@ -1,0 +1,268 @@
+"""What a script has made before its run: every value that the run can reach, by its name."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable, Container, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from operator import attrgetter
+from types import FunctionType, MethodType, SimpleNamespace
+from typing import Any
+
+from .. import modules
+from ..modules import HOOKS
+from ..signals import PACKAGE, Subscription, is_by_user, package_of
+from ..state import (
+    CONTAINERS,
+    SettingsNoted,
+    Spot,
+    State,
+    extent_of,
+    has_state,
+    is_kind_of_generator,
+    once_a_type,
+)
+from .held import is_stateful
+from .reached import (
+    PLAIN,
+    attributes_of,
+    functions_of,
+    is_kind_of_update,
+    is_of_the_script,
+    readers_of,
+    search,
+    trains,
+)
+from .unsaved import Unsaved, is_kind_of_iterator
+
+DATA = "data"
+"""The name of a run's data in expressions."""
+OF_DATA = (f"{DATA}.", f"{DATA}[")
+"""How the names of its parts begin: a variable of the script may be called `data_size`."""
+OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
+"""Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
+OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
+HOLDERS = (FunctionType, dict, type, SimpleNamespace, Namespace)
+COMPUTES = (FunctionType, MethodType, partial)
+Roots = list[tuple[str, Any]]
+
+
+class Inventory:
+    """The settings and small values of all that a run can reach, as its script made them."""
+
+    def __init__(self, state: State[Any, Any]) -> None:
+        self._state = state
+        self.notes = SettingsNoted()
+        self.unsaved = Unsaved(state)
+        """Objects with a state that no checkpoint holds."""
+        self._held: set[int] = self.unsaved.held
+        self._whole: set[int] = set()
+        """Containers that are noted as one value, and parts of the data that the position saves."""
+        self.settings: dict[int, str] = {}
+        """By module and parameter: the name of its mode, or of whether it requires a gradient."""
+        self.things: dict[str, Any] = {}
+        """Modules and parameters by these names."""
+        self.weights: list[tuple[str, Callable[[], Any]]] = []
+        """By place: how to read the parameter that is there now."""
+        self.functions: list[Any] = []
+        """What the run may call."""
+        self.names: dict[int, set[str]] = {}
+        """By identity: all names of a list, set or dict."""
+        roots = [*self._roots()]
+        for found in search(roots, _is_kind_of_leaf, self._is_leaf, self.names):
+            if found.name and id(found.owner) not in self._whole:
+                self._note(*found)
+
+    def _roots(self) -> Iterator[tuple[str, Any]]:
+        """Note the engine's modules and optimizers; give the roots of the search for all others."""
+        engine, data = self._state.engine, self._state.control.data
+        for name, each in engine.objects.items():
+            for outer in modules.modules_of(each):
+                if id(outer) in self._held:
+                    yield from self._note_model(name, outer)
+            yield name, each
+            self.functions += _called_by(each)
+        hooks = [each for each in modules.hooks_of(engine.objects) if is_by_user(each)]
+        yield from functions_of(hooks)
+        self.functions += [*hooks, *readers_of(data)]
+        for name, each in _parts_of(data):
+            if has_state(each) and (name == DATA or id(each) in self._held):
+                self._whole.add(id(each))
+                continue
+            is_choice = not hasattr(each, "dataset") or hasattr(each, "indices")
+            if type(each).__module__.startswith("torch.utils") and is_choice:
+                self._note_own(name, each)  # such as the weights of a sampler
+            yield name, each
+        for one in filter(None, (engine, vars(engine).get("evaluation"))):
+            functions = script_functions(one.process, one.signals)
+            self.functions += [*functions, *_called_by(getattr(one.process, "__self__", None))]
+            yield from functions_of(functions)
+        for name, each in engine.handlers.items():
+            self.functions += _called_by(each)
+            own = getattr(each, "__dict__", {})
+            if is_kind_of_update(type(each)):
+                self.notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
+            if is_by_user(type(each)):
+                yield name, each
+            else:  # its trackers and meters follow the world, and not the run
+                for key, one in own.items():
+                    if isinstance(one, COMPUTES) or modules.is_kind_of_module(type(one)):
+                        yield f"{name}.{key}", one
+
+    def _is_leaf(self, thing: Any) -> bool:
+        """True for what is noted as one value, or warned of."""
+        return id(thing) in self._whole or thing in self.unsaved
+
+    def _note(self, name: str, value: Any, owner: Any, holder: Any, key: Any) -> None:
+        """Note what a search has found: the value of a name, and what the value itself holds."""
+        is_value = isinstance(value, PLAIN) or extent_of(value) is not None
+        if is_value and type(value) in CONTAINERS:
+            self._whole.add(id(value))
+        if holder is None:
+            if is_value and not isinstance(value, PLAIN):
+                self.notes.note(name, value)
+        # Of the script's own, or of what has a state and holds what is saved.
+        elif (is_value or is_kept(value)) and (
+            is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._held)
+        ):
+            self.notes.note_key(name, value, holder, key)
+        is_drawn = is_kind_of_iterator(type(value)) and value is not self._state.control.data
+        is_ours = holder is not None and is_noted(owner) and id(owner) not in self._held
+        if (value is None or is_drawn) and is_ours and not name.startswith(OF_DATA):
+            self.notes.note_key(name, value, holder, key)
+            self.unsaved.iterators[name] = is_drawn
+        if is_value or isinstance(value, (type, FunctionType)):
+            return
+        if value in self.unsaved:
+            self.unsaved.note(name, value)
+            if modules.is_module(value):
+                self._note_metric(name, value)
+        elif modules.is_module(value):  # such as a loss
+            self._note_model(name, value)
+        elif trains(type(value)):
+            self._note_optimizer(name, value)
+        elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
+            self.notes.note_table(name, attributes_of(value))
+
+    def _note_model(self, name: str, outer: Any) -> Roots:
+        """Note each module in a model; give the objects of the script that these hold."""
+        paths = {path: each for path, each in outer.named_modules() if not modules.inside(each)}
+        plain, found = modules.plain_names(outer, paths), Roots()
+        for path, each in paths.items():
+            if id(each) not in self.settings:
+                place = f"{name}.{plain[path]}".strip(".")
+                self.settings[id(each)] = mode = f"{place}.training"
+                self.things[mode] = each
+                found += self._note_module(place, each)
+        return found
+
+    def _note_metric(self, name: str, outer: Any) -> None:
+        """Note the sums of a metric with a network."""
+        for path, each in outer.named_modules():
+            self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)
+
+    def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
+        """Note the attributes of a thing; of a class of torch, only those with public names."""
+        own, is_torchs = vars(thing), package_of(type(thing)) == "torch"
+        for key, value in own.items():
+            if key not in hidden and not (is_torchs and key[:1] == "_") and is_kept(value):
+                self.notes.note_key(f"{name}.{key}", value, own, key)
+        if is_by_user(type(thing)):
+            self.notes.note_table(name, own)
+
+    def _note_module(self, name: str, module: Any) -> Roots:
+        notes, own = self.notes, vars(module)
+        self._note_own(name, module, OF_MODULES)
+        for key in HOOKS:
+            notes.note(f"{name}.{key}", len(own[key]), Spot(own[key].__len__))
+        for key, value in own["_parameters"].items():
+            if value is not None:
+                self.settings[id(value)] = place = f"{name}.{key}.requires_grad"
+                self.things[place] = value
+                at = f"{name}.{key}"
+                self.weights.append((at, partial(own["_parameters"].get, key)))
+                read = partial(getattr, value, "requires_grad")
+                notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
+        for key, value in own["_modules"].items():
+            if value is None or next(value.parameters(), None) is None:  # others have a state
+                notes.note_key(f"{name}.{key}", value, own["_modules"], key)
+        notes.note(f"{name}._modules", len(own["_modules"]), Spot(own["_modules"].__len__))
+        is_saved = id(module) in self._held
+        for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
+            notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
+        if not is_by_user(type(module)):
+            return []
+        self.functions.append(module.forward)
+        return [(f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES]
+
+    def _note_optimizer(self, name: str, optimizer: Any) -> None:
+        if package_of(type(optimizer)) != "torch":
+            self._note_own(name, optimizer, OF_OPTIMIZERS)
+        for n, group in enumerate(optimizer.param_groups):
+            # A group of torchopt is a tuple, and no setting.
+            for m, each in enumerate(group["params"] if isinstance(group, dict) else ()):
+                if id(each) not in self._held:
+                    self.notes.note(f"{name}.param_groups[{n}]['params'][{m}]", each)
+
+
+def script_functions(
+    process: Callable[..., Any], signals: Mapping[Any, Any]
+) -> list[Callable[..., Any]]:
+    """The process function, and functions that a script attached, without Camshaft's handlers."""
+    found = [process]
+    for signal in signals.values():
+        for each in signal.receivers.values():
+            is_ours = isinstance(each, Subscription)
+            function = each.function if is_ours else each
+            if package_of(type(getattr(function, "__self__", None))) != PACKAGE:
+                found.append(function)
+            if is_ours:
+                found += filter(None, map(attrgetter("where"), each.trigger.clauses))
+    return found
+
+
+def _called_by(thing: Any) -> list[Any]:
+    """The functions that a thing has been given to call, such as a loss or those of a schedule."""
+    own = [*attributes_of(thing).values()]
+    own += chain.from_iterable(each for each in own if isinstance(each, list))
+    own += chain.from_iterable(each.values() for each in own if isinstance(each, dict))
+    return [each for each in own if isinstance(each, COMPUTES)]
+
+
+def _parts_of(data: object) -> Iterator[tuple[str, Any]]:
+    """The parts of loaders and data sets, by the names that torch's own classes have for them."""
+    left, seen = [(DATA, data)], set[int]()
+    for name, thing in left:
+        if id(thing) not in seen and not isinstance(thing, list | tuple | dict):  # batches at hand
+            seen.add(id(thing))
+            yield name, thing
+            own = attributes_of(thing)
+            for key in ("dataset", "datasets", "batch_sampler", "sampler", "collate_fn"):
+                if isinstance(inner := own.get(key), list | tuple):
+                    left += [(f"{name}.{key}[{n}]", each) for n, each in enumerate(inner)]
+                elif inner is not None:
+                    left.append((f"{name}.{key}", inner))
+
+
+@once_a_type
+def _is_kind_of_leaf(kind: type) -> bool:
+    return trains(kind) or is_kind_of_generator(kind)
+
+
+def is_kept(value: Any) -> bool:
+    """True for a value whose change is saved or told of; false for handles, libraries, batches."""
+    if isinstance(value, FunctionType):
+        return is_by_user(value)
+    if trains(type(value)) or extent_of(value) is not None:
+        return True
+    is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
+    return not isinstance(value, dict | type) and is_noted(value) and not is_iterator
+
+
+def is_noted(owner: Any) -> bool:
+    """True for what holds a script's own values: its functions, classes, objects, dicts."""
+    return isinstance(owner, HOLDERS) or is_kind_by_user(type(owner))
+
+
+is_kind_by_user = once_a_type(is_by_user)
