@@ -196,7 +196,7 @@ class Feed(Generic[Batch]):
             if state.iteration_in_epoch != self._cut:
                 reading.complete()
             return True
-        if reading.position.is_complete:  # an earlier process has read this pass to its end
+        if reading.is_over:
             return True
         may_follow = state.iteration_in_epoch != state.epoch_length
         if may_follow or state.is_interrupted or state.control.epoch_stopped:
@@ -225,7 +225,7 @@ class Feed(Generic[Batch]):
         if position is None:
             position = Position(0, state.iteration, now, seed_from(now))
             state.control.position = position
-        elif self._pass is not None:  # else the data is not at the position
+        elif self._pass is not None and not self._pass.is_over:  # else the data is elsewhere
             position.data_state = source.state()
             position.mark = source.mark(state.iteration - position.began)
             is_last = state.iteration_in_epoch == state.epoch_length

@@ -47,6 +47,8 @@ class Pass(Generic[Batch]):
     batches: Iterator[Batch] = field(default_factory=lambda: iter(()))
     is_continued: bool = False
     """True if another process has read the beginning."""
+    is_over: bool = False
+    """True if another process has read all of it."""
     position: Position = field(init=False)
     """The position of the run, which is in this pass."""
 
@@ -83,6 +85,7 @@ class Pass(Generic[Batch]):
         assert position is not None
         self.position = position
         if position.is_complete and state.control.in_epoch:
+            self.is_over = True
             return self
         position.is_complete = False  # the iterator of a script that has more data may give more
         if position.iterator is source.given:  # it stands where this process has left it

@@ -123,6 +123,12 @@ def test_an_epoch_that_was_read_to_its_end_is_not_begun_again_after_an_interrupt
     left([Kill("interrupt", part)], data, AT_EACH_BATCH, engine="two(3, 3, 3)", max_iterations=9)
 
 
+def test_data_of_its_own_state_stay_at_the_end_of_an_epoch_that_another_process_has_read():
+    save = "Checkpoint(place, when=ITERATION_COMPLETED | EPOCH_COMPLETED, resume=True)"
+    data = "StatefulDataLoader(Pairs(7), 3)"
+    left([Kill("interrupt", 871)], data, save, engine="two(2, 2, 2)", max_epochs=3)
+
+
 def test_data_of_its_own_state_that_draws_as_it_begins_draws_once_between_two_epochs():
     left(
         [Kill("EPOCH_STARTED", 600)],
