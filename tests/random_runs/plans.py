@@ -7,15 +7,26 @@ from dataclasses import dataclass
 
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     DistributedSampler,
     RandomSampler,
+    Subset,
     WeightedRandomSampler,
 )
 from torchdata.stateful_dataloader import StatefulDataLoader
 from torchmetrics import CatMetric, MeanMetric, RunningMean
 
-from camshaft import Events, LengthBatches, Padded, handlers
+from camshaft import (
+    Events,
+    LengthBatches,
+    Mixture,
+    Padded,
+    SeededSamples,
+    ShardedStream,
+    handlers,
+    loader,
+)
 from camshaft.handlers import schedules
 
 from . import sources, steps, users
@@ -30,6 +41,8 @@ NAMES = {
     **{each.__name__: each for each in (BatchSampler, DataLoader, DistributedSampler)},
     **{each.__name__: each for each in (RandomSampler, WeightedRandomSampler)},
     **{each.__name__: each for each in (StatefulDataLoader, LengthBatches, Padded)},
+    **{each.__name__: each for each in (ConcatDataset, Subset, Mixture, SeededSamples)},
+    **{each.__name__: each for each in (ShardedStream, loader)},
     **{each.__name__: each for each in (CatMetric, MeanMetric, RunningMean)},
     **vars(sources),
     **vars(steps),

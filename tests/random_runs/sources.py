@@ -2,6 +2,7 @@
 
 import math
 import random
+from itertools import islice
 
 import numpy as np
 import torch
@@ -25,6 +26,11 @@ def batches(count, size=2):
     return [
         tuple(map(torch.stack, zip(*map(pair, range(n, n + size)), strict=True))) for n in first
     ]
+
+
+def rows(shard):
+    """The samples of a shard, of different numbers."""
+    return (pair(10 * shard + index) for index in range(3 + shard))
 
 
 def seeded(seed):
@@ -57,6 +63,18 @@ class OwnNoise(Pairs):
         if self.kind == "torch":
             return pair(index, torch.rand((), generator=self.own).item())
         return pair(index, self.own.random())
+
+
+class Counting(Pairs):
+    """Samples that depend on how many were read before."""
+
+    def __init__(self, count):
+        super().__init__(count)
+        self.read = 0
+
+    def __getitem__(self, index):
+        self.read += 1
+        return pair(index, self.read / 100)
 
 
 class Texts(Pairs):
@@ -130,6 +148,16 @@ class ByEpoch(Sampler):
 
     def __iter__(self):
         return iter(torch.randperm(self.count, generator=seeded(self.epoch)).tolist())
+
+
+class Growing(ByEpoch):
+    """A sampler with more indices in each epoch."""
+
+    def __len__(self):
+        return min(self.count, 4 + 2 * self.epoch)
+
+    def __iter__(self):
+        return islice(super().__iter__(), len(self))
 
 
 class RandomBatches(Sampler):

@@ -1,6 +1,7 @@
 """The engines of random runs: steps of several kinds, over models with random parts."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import nn
@@ -30,19 +31,42 @@ def net(dropout=0.3, norm=False):
     return nn.Sequential(Features(), nn.Linear(2, 3), *middle, nn.Dropout(dropout), nn.Linear(3, 1))
 
 
+OTHERS = {
+    "AMSGrad": partial(torch.optim.Adam, lr=0.02, amsgrad=True, foreach=False),
+    "NAdam": partial(torch.optim.NAdam, lr=0.02),
+    "RMSprop": partial(torch.optim.RMSprop, lr=0.01, momentum=0.5, centered=True),
+    "Rprop": torch.optim.Rprop,
+    "ASGD": partial(torch.optim.ASGD, t0=2),
+    "Adafactor": torch.optim.Adafactor,
+    "LBFGS": partial(torch.optim.LBFGS, lr=0.05, max_iter=2, history_size=2),
+}
+
+
 def optimizer_of(model, kind):
     """An optimizer by its name, with one or two groups."""
     if kind == "Adam":
         return torch.optim.AdamW(model.parameters(), 0.02)
+    if kind in OTHERS:
+        return OTHERS[kind](model.parameters())
     first, *others = model.parameters()
     groups = [{"params": [first], "lr": 0.01}, {"params": others}]
     return torch.optim.SGD(groups, 0.03, momentum=0.9)
 
 
-def supervised(accumulate=1, kind="SGD", dropout=0.3, norm=False):
+def supervised(accumulate=1, kind="SGD", dropout=0.3, norm=False, **options):
     """The engine of the usual case."""
     model = net(dropout, norm)
-    return usual(model, optimizer_of(model, kind), mse_loss, accumulate=accumulate)
+    return usual(model, optimizer_of(model, kind), mse_loss, accumulate=accumulate, **options)
+
+
+def scaled(accumulate=1, kind="SGD"):
+    """The usual case with a scaler, which skips the first steps and grows often."""
+    model = net()
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**18, growth_interval=2)
+    update = Update(optimizer_of(model, kind), model=model, accumulate=accumulate, scaler=scaler)
+    engine = usual(model, update, mse_loss, precision="fp16")
+    engine.objects["scaler"] = scaler
+    return engine
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """Handlers of a script's own: they draw random numbers, remember, stop, and change the run."""
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,6 +78,49 @@ class Tally:
         counter = state.recall(self, Counter)
         counter[str(state.iteration % 3)] += 1
         counter.update(all=2)
+
+
+class Keep:
+    """Keeps values in attributes of its own, on which a metric depends."""
+
+    def __init__(self, when):
+        self.when, self.total, self.last, self.sums, self.latest = (
+            when,
+            0.0,
+            None,
+            {},
+            deque(maxlen=3),
+        )
+
+    def attach(self, engine):
+        engine.on(self.when)(self.keep)
+
+    def keep(self, state):
+        weight = next(state.engine.objects["model"].parameters()).detach().double().sum()
+        self.total += state.iteration / 8
+        self.sums[state.iteration % 3] = self.sums.get(state.iteration % 3, 0) + weight
+        self.latest.append((state.epoch, float(weight)))
+        self.last = weight if self.last is None else self.last + weight
+        state.metrics["kept"] = float(sum(self.sums.values()) + self.last) + self.total
+        state.metrics["latest"] = sum(number for _, number in self.latest)
+
+
+@dataclass(frozen=True, eq=False)
+class Toggle:
+    """Freezes the last weight or lets it train, and changes the rate of dropout."""
+
+    when: object
+
+    def attach(self, engine):
+        engine.on(self.when)(self.toggle)
+
+    def toggle(self, state):
+        model = state.engine.objects["model"]
+        for each in model.modules():
+            if isinstance(each, torch.nn.Dropout):
+                each.p = 0.5 - each.p
+        *_, last = model.parameters()
+        last.requires_grad_(not last.requires_grad)
 
 
 @dataclass(frozen=True, eq=False)

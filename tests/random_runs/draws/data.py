@@ -6,12 +6,14 @@ from .triggers import FLAGS, KINDS, SIZES, text
 
 COUNTS = st.integers(6, 23)
 """Samples: enough for a batch on each of two ranks."""
+ENDED = st.sampled_from(["stop", "repeat", "others"])
 LISTS = st.integers(2, 12)
 """Batches."""
 SAMPLERS = st.sampled_from(
     [
         "sampler=Shuffled({n})",
         "sampler=ByEpoch({n})",
+        "sampler=Growing({n})",
         "sampler=DistributedSampler(range({n}), 2, 1)",
         "sampler=RandomSampler(range({n}), True, 9)",
         "sampler=RandomSampler(range({n}), generator=seeded(4))",
@@ -38,6 +40,13 @@ def loaders(draw, workers=""):
         st.one_of(
             text("Pairs({n}, noisy={noisy})", n=st.just(count), noisy=FLAGS),
             text("OwnNoise({n}, '{kind}')", n=st.just(count), kind=KINDS),
+            text("Counting({n})", n=st.just(count)),
+            text(
+                "Subset(ConcatDataset([Pairs({n}, True), OwnNoise({n}, '{kind}')]), "
+                "[*range(1, 2 * {n}, 2)])",
+                n=st.just(count),
+                kind=KINDS,
+            ),
         )
         if not workers
         else text("Pairs({n}, noisy={noisy})", n=st.just(count), noisy=FLAGS)
@@ -67,6 +76,25 @@ SOURCES = {
         "DataLoader(Texts({n}), batch_sampler=LengthBatches(Texts({n}).lengths, {size}, pool=2), "
         "collate_fn=Padded(0))",
         n=COUNTS,
+        size=SIZES,
+    ),
+    "shards": text(
+        "loader(ShardedStream(range({n}), rows, shuffle_buffer={k}), {size}, training=True, "
+        "num_workers=0)",
+        n=SIZES,
+        k=st.integers(1, 4),
+        size=SIZES,
+    ),
+    "dealt": text(
+        "loader({samples}, {size}, training=True, num_workers=0)",
+        samples=st.sampled_from(
+            [
+                "SeededSamples(Pairs(13, noisy=True))",
+                "Mixture({{'a': Pairs(5), 'b': Pairs(9, True)}}, ended='{ended}', random={flag})",
+                "Mixture({{'a': Pairs(7), 'b': Pairs(4)}}, weights={{'a': 1, 'b': 3}}, "
+                "ended='repeat', samples=11)",
+            ]
+        ).flatmap(lambda template: text(template, ended=ENDED, flag=FLAGS)),
         size=SIZES,
     ),
     "iterable": text("Fresh({n})", n=LISTS),

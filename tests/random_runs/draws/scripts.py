@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ..moments import Kill
 from ..plans import Plan
+from ..steps import OTHERS
 from .data import SOURCES, WORKERS
 from .handlers import HANDLERS, checkpoints
 from .triggers import FLAGS, SIZES, text
@@ -13,6 +14,14 @@ from .triggers import FLAGS, SIZES, text
 SOME_SCHEDULE = re.compile(r"LRSchedule\(.*\)$")
 ENGINES = st.one_of(
     text("supervised({n}, '{kind}')", n=SIZES, kind=st.sampled_from(["SGD", "Adam"])),
+    text("supervised({n}, '{kind}')", n=SIZES, kind=st.sampled_from([*OTHERS])),
+    text(
+        "supervised({n}, precision='{how}', split={split})",
+        n=SIZES,
+        how=st.sampled_from(["fp32", "bf16"]),
+        split=st.sampled_from([None, 2]),
+    ),
+    text("scaled({n}, '{kind}')", n=SIZES, kind=st.sampled_from(["SGD", "NAdam"])),
     text("recurrent({n})", n=SIZES),
     text("recurrent({n}, broken=({first}, {then}))", n=SIZES, first=SIZES, then=st.integers(4, 9)),
     text("two({a}, {b}, {every})", a=SIZES, b=SIZES, every=SIZES),
