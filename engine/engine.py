@@ -159,6 +159,9 @@ class Engine(Generic[Batch, Output]):
         trigger = Trigger.of(when)
         if not isinstance(stage, Stage):
             raise TypeError(f"stage={stage!r}: needs Stage.MEASURE, Stage.ACT or Stage.REPORT")
+        for clause in trigger.clauses:
+            if clause.where is not None:
+                check_arity(clause.where, 1, f"where= of {clause.event!r}", "the state")
 
         def attach(
             function: Callable[[State[Batch, Output]], Result],

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .. import ranks
+from ..events import Events
 from ..state import Batch, State
 from .sources import may_begin_again
 from .trail import END
@@ -35,7 +36,7 @@ class InStep:
         self.waits: bool = False
         """True while this rank waits for the others between two iterations."""
         self._asks = False
-        self._has_warned = False
+        self._has_warned = self._has_told_skips = False
 
     @property
     def is_on(self) -> bool:
@@ -89,12 +90,24 @@ class InStep:
         state.share = 1.0
 
     def agree_on_stop(self, state: State[Any, Any]) -> None:
-        """Stop all ranks at the end of an epoch if a handler of one rank has asked for it."""
+        """Stop all ranks at the end of an epoch if a handler of one rank has asked for it.
+
+        The same message tells of steps that only some ranks have skipped.
+        """
         self.waits = True
         nobody = -ranks.world_size()
         own = nobody if state.stop_reason is None else -ranks.rank()
-        asked = ranks.most([own])[0]
+        skipped = state.counts[Events.STEP_SKIPPED]
+        asked, most, minus_least = ranks.most([own, skipped, -skipped])
         self.waits = False
+        if most != -minus_least and not self._has_told_skips and ranks.rank() == 0:
+            logger.warning(
+                "the ranks have skipped %d to %d steps, so their weights differ if they train one "
+                "model: let all ranks skip in the same iteration, in a handler of "
+                "Events.BACKWARD_COMPLETED: if ranks.any_rank(flag): state.skip_step()",
+                *(-minus_least, most),
+            )
+        self._has_told_skips |= most != -minus_least
         if asked == nobody:
             return
         reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))

@@ -19,6 +19,7 @@ from .media import content as content
 from .media import grid as grid
 from .media import on_host as on_host
 from .objects import module_of as module_of
+from .objects import refuse_overwriting as refuse_overwriting
 from .objects import refuse_taken as refuse_taken
 from .pixels import as_bytes as as_bytes
 from .pixels import png as png

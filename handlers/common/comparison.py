@@ -93,7 +93,15 @@ class Monitored:
         if not state.metrics.is_new(name, self.looked_at, allow_stale=allow_stale):
             return None
         self.looked_at = state.metrics.written(name)
-        value = ranks.agreed(as_float(state.metrics[name]))
+        given = state.metrics[name]
+        try:
+            number = as_float(given)
+        except (TypeError, ValueError) as error:
+            raise type(error)(
+                f"the metric {name!r} is compared with earlier values, so it has to be one number, "
+                f"such as scores.mean(), and it is {given!r:.80}: {error}"
+            ) from error
+        value = ranks.agreed(number)
         warn_if_not_finite({name: value})
         return value
 

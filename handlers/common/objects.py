@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 from torch.nn import Module
+
+Named = TypeVar("Named")
 
 
 def module_of(objects: Mapping[str, Any], name: str, kind: str) -> Module:
@@ -29,6 +31,25 @@ def refuse_taken(objects: Mapping[str, Any], name: str, kind: str, other: str) -
             f"the engine has an object {name!r} already; choose another name: "
             f"{kind}(..., name={free_name(objects, other)!r})"
         )
+
+
+def refuse_overwriting(
+    own: Named, others: Iterable[Named], names: Callable[[Named], Collection[str]]
+) -> None:
+    """Refuse a handler that writes under a name under which another one of its class writes.
+
+    Args:
+        own: The handler; it may be among the others.
+        others: Those of its class whose results may differ.
+        names: Gives the names under which one of them writes; "" where it is not known.
+    """
+    for other in others:
+        both = [name for name in names(own) if name and name in names(other)]
+        if other is not own and both:
+            raise ValueError(
+                f"two {type(own).__name__} write {both[0]!r}: the second would write over the "
+                "result of the first; give one of them another name"
+            )
 
 
 def free_name(taken: Container[str], wanted: str) -> str:

@@ -18,7 +18,7 @@ from ...engine import (
     mean_over_ranks,
     weight_of,
 )
-from ..common import AT_EACH_ROW, check_metric
+from ..common import AT_EACH_ROW, check_metric, refuse_overwriting
 from ..validate import Validate
 
 
@@ -76,7 +76,13 @@ class Average:
             raise ValueError(f"Average(decay={self.decay!r}): needs a number between 0 and 1")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Take each new value; write the mean when the trigger fires."""
+        """Take each new value; write the mean when the trigger fires.
+
+        Raises:
+            ValueError: Another mean has the same name.
+        """
+        means = (each for each in engine.find(Average) if each._kind != self._kind)
+        refuse_overwriting(self, means, lambda each: (each._written,))
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
         ended = Events.EPOCH_COMPLETED(last=True)
         when = self.when or (ended if self._is_of_epoch else AT_EACH_ROW)
@@ -134,6 +140,11 @@ class Average:
     def _written(self) -> str:
         kind = "mean" if self.over is not None else "epoch" if self.decay is None else "smooth"
         return self.name or f"{self.metric}/{kind}"
+
+    @property
+    def _kind(self) -> tuple[Any, ...]:
+        """What its result depends on: a mean may be written by two triggers."""
+        return self.metric, self.over, self.decay, self.weight, self.skip_nan
 
     def _recall(self, state: State[Any, Any]) -> RunningMean:
         return state.recall(self, self._begin)

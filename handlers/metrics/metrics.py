@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ...engine import Engine, Events, Stage, State, Weight, part_of, ranks, weight_of
+from ..common import refuse_overwriting
 from .running import RunningMetrics, refuse_keepers, warn_of_groups
 
 METHODS = ("reset", "update", "compute")
@@ -74,7 +75,12 @@ class Metrics:
                 )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Measure in evaluation, and in training unless `training` is False."""
+        """Measure in evaluation, and in training unless `training` is False.
+
+        Raises:
+            ValueError: Another `Metrics` has one of the names.
+        """
+        refuse_overwriting(self, engine.find(Metrics), Metrics._by_name)
         for each in (engine, engine.evaluation) if self.training else (engine.evaluation,):
             each.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.reset)
             each.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.update)

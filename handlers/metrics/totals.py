@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks, samples_of
-from ..common import AT_EACH_ROW
+from ..common import AT_EACH_ROW, refuse_overwriting
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,12 @@ class Totals:
                 )
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Count each batch; write when the trigger fires."""
+        """Count each batch; write when the trigger fires.
+
+        Raises:
+            ValueError: Another `Totals` has one of the names.
+        """
+        refuse_overwriting(self, engine.find(Totals), lambda each: each.counts)
         engine.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add)
         engine.on(self.when, stage=Stage.MEASURE)(self.write)
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...engine import Engine, Events, Stage, State, ranks
+from ..common import refuse_overwriting
 from .rows import chain, deal, join_parts, kept, prediction_and_target, rows_of
 
 
@@ -50,7 +51,12 @@ class Collect:
     device: torch.device | str = "cpu"
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Collect in evaluation, and in training if `training` is True."""
+        """Collect in evaluation, and in training if `training` is True.
+
+        Raises:
+            ValueError: Another `Collect` has the same name.
+        """
+        refuse_overwriting(self, engine.find(Collect), lambda each: (each.name,))
         for each in (engine.evaluation, engine) if self.training else (engine.evaluation,):
             each.on(Events.EPOCH_STARTED, stage=Stage.MEASURE)(self.begin)
             each.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.take)

@@ -149,13 +149,15 @@ def noam(d_model: int, *, warmup_steps: int) -> Schedule:
     To be used with a learning rate of about 1. Without a warm-up, w = 0, it is (d n)^-0.5.
     Vaswani and others, 2017: Attention Is All You Need.
     """
+    text = f"noam({d_model}, warmup_steps={warmup_steps})"
+    if d_model <= 0 or warmup_steps < 0:
+        raise ValueError(f"{text}: needs the width of the model, from 1, and steps from 0")
 
     def value(begin: float, done: float, _: int | None) -> float:
         step = done + 1
         rising = step * warmup_steps**-1.5 if warmup_steps else math.inf
         return float(begin * d_model**-0.5 * min(step**-0.5, rising))
 
-    text = f"noam({d_model}, warmup_steps={warmup_steps})"
     return Schedule((Piece(text, None, value, is_endless=True),))
 
 

@@ -131,6 +131,18 @@ def a_limit_at_the_end_of_the_shortest_completes_the_epoch_on_all():
     told()
 
 
+def steps_that_one_rank_alone_has_skipped_are_told_once():
+    model = DistributedDataParallel(linear())
+    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
+    engine.on(Events.BACKWARD_COMPLETED(at=2))(
+        lambda state: state.skip_step() if ranks.rank() == 1 else None
+    )
+    engine.run(batches(0), max_epochs=2)
+    messages = told()
+    assert len(messages) == (ranks.rank() == 0), messages
+    assert all("the ranks have skipped 0 to 1 steps" in each for each in messages)
+
+
 def who_wants_an_error_gets_it_on_every_rank():
     engine = Engine(lambda state, batch: None)
     with pytest.raises(ValueError, match=r"^the ranks have 3 to 5 batches an epoch; deal samples"):

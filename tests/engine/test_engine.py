@@ -173,6 +173,13 @@ def test_a_handler_of_the_wrong_arity_is_refused_by_name_when_it_is_attached():
         Engine(idle).on(Events.STARTED)(lambda: None)
 
 
+def test_a_condition_of_the_wrong_arity_is_refused_when_it_is_attached():
+    for where in (lambda: True, lambda state, count: True):
+        trigger = Events.ITERATION_COMPLETED(every=1000, where=where)
+        with pytest.raises(TypeError, match=r"where= of Events.ITERATION_COMPLETED cannot be cal"):
+            Engine(idle).on(trigger)
+
+
 def test_a_process_function_of_the_wrong_arity_is_refused():
     with pytest.raises(TypeError, match="2 positional arguments"):
         Engine(lambda batch: batch)

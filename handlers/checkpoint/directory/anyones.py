@@ -74,13 +74,16 @@ def _in_file(path: Path) -> Mapping[str, Any]:
             file.seek(0)
             # A mapped file is read where a tensor is accessed, so a rank reads its own parts alone.
             source: Any = path if is_mapped else file
-            loaded: Mapping[str, Any] = torch.load(
-                source, map_location="cpu", weights_only=True, mmap=is_mapped
-            )
+            loaded = torch.load(source, map_location="cpu", weights_only=True, mmap=is_mapped)
         except OSError:
             raise
         except Exception as error:
             raise ValueError(
                 f"{path} cannot be read as a file of torch.save: {printable_lines(str(error))}"
             ) from error
+    if not isinstance(loaded, Mapping):
+        raise ValueError(
+            f"{path} holds a {type(loaded).__name__}; it needs a state dict, or a dict with one, "
+            "such as torch.save(model.state_dict(), path) writes"
+        )
     return loaded

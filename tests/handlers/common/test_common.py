@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from camshaft import Engine
 from camshaft.handlers import EarlyStopping, RestoreBest, best
 from camshaft.handlers.common import Embedding, Histogram, Image, PRCurve, Text, mode_of, scalars
 
@@ -127,3 +128,11 @@ def test_where_the_name_speaks_for_larger_it_has_to_be_said(make, metric):
 def test_a_mode_that_is_none_is_refused(make):
     with pytest.raises(ValueError, match="needs 'min' or 'max'"):
         make("val/loss", mode="highest")
+
+
+@pytest.mark.parametrize("value", [torch.zeros(2), "high", None], ids=["two", "text", "none"])
+def test_a_metric_that_is_compared_has_to_be_one_number(value):
+    engine = Engine(lambda state, batch: state.metrics.update(score=value))
+    engine.add(EarlyStopping("score", patience=1))
+    with pytest.raises((TypeError, ValueError), match=r"the metric 'score' is compared .* number"):
+        engine.run([1], max_epochs=1)

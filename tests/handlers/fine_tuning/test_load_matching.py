@@ -129,6 +129,12 @@ def test_where_nothing_fits_or_nothing_is_there_an_error_says_so(tmp_path):
         load_matching(nn.Linear(1, 1), tmp_path)
 
 
+def test_a_file_of_something_else_says_what_it_holds(tmp_path):
+    torch.save([torch.zeros(1)], tmp_path / "list.pt")
+    with pytest.raises(ValueError, match=r"list.pt holds a list; it needs a state dict"):
+        load_matching(nn.Linear(1, 1), tmp_path / "list.pt")
+
+
 def test_a_file_that_would_run_code_is_refused(tmp_path):
     torch.save({"weight": nn.Linear(1, 1)}, tmp_path / "whole.pt")
     with pytest.raises(Exception, match="weights_only|Weights only"):

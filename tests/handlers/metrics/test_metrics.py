@@ -449,3 +449,25 @@ def test_an_error_of_a_metric_says_which_one_it_is_and_what_it_was_given():
         engine.evaluate([(torch.randn(8, 4), -torch.ones(8, 3))])
     expected = "in the metric 'accuracy', given float32[8, 3] and float32[8, 3]; Metrics(..., sel"
     assert expected in "\n".join(failed.value.__notes__)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (Average("loss", over=3), Average("loss", over=9)),
+        (Average("loss"), Average("loss", weight=1)),
+        (Metrics({"error": torchmetrics.MeanMetric()}), Metrics({"error": lambda p, t: 0.0})),
+        (Totals({"tokens": len}), Totals({"tokens": lambda batch: 1})),
+        (Collect("outputs"), Collect("outputs", select=lambda output: output)),
+    ],
+    ids=["lengths", "weights", "metrics", "totals", "outputs"],
+)
+def test_two_results_of_one_name_are_refused(first, second):
+    with pytest.raises(ValueError, match=r"^two .* write '.*': .* give one of them another name$"):
+        Engine(lambda state, batch: None).add(first, second)
+
+
+def test_one_mean_may_be_written_by_two_triggers():
+    engine = Engine(lambda state, batch: state.metrics.update(loss=batch))
+    means = Average("loss", weight=1), Average("loss", weight=1, when=Events.ITERATION_COMPLETED)
+    assert engine.add(*means).run([1.0, 3.0], max_epochs=1).metrics["loss/epoch"] == 2

@@ -263,3 +263,9 @@ def test_an_update_that_the_engine_does_not_know_is_asked_for():
         _ = seen[0].steps
     engine.run([1.0] * 4, max_steps=2)
     assert seen[1].steps == 2
+
+
+@pytest.mark.parametrize("given", [(0, 4000), (512, -1)])
+def test_noam_of_a_model_without_width_is_refused(given):
+    with pytest.raises(ValueError, match=r"^noam\(.*\): needs the width of the model, from 1"):
+        noam(given[0], warmup_steps=given[1])
