@@ -66,6 +66,7 @@ class Freeze:
             engine.on(self.when, stage=Stage.MEASURE)(self.freeze)
         if self.until is not None:
             engine.on(self.until, stage=Stage.MEASURE)(self.thaw)
+        engine.on(Events.SAVING, stage=Stage.MEASURE)(self.note)
         engine.on(Events.CLOSED)(self.give_back)
 
     def look(self, state: State[Any, Any]) -> None:
@@ -89,6 +90,17 @@ class Freeze:
         if memory.frozen is None:
             memory.frozen = self._is_from_the_start
         self._apply(state)
+        parameters = state.recall(self, Found, saved=False).parameters
+        for name, trains in memory.otherwise.items():
+            parameters[name][0].requires_grad_(trains)
+
+    def note(self, state: State[Any, Any]) -> None:
+        """Note, before a save, what the script has frozen or thawed by itself."""
+        state.recall(self, IsFrozen).otherwise = {
+            name: each.requires_grad
+            for name, each, trains in self._parameters(state)
+            if each.requires_grad != trains
+        }
 
     def freeze(self, state: State[Any, Any]) -> None:
         """Freeze now."""
@@ -102,6 +114,7 @@ class Freeze:
 
     def give_back(self, state: State[Any, Any]) -> None:
         """Set everything back as it was before the run."""
+        self.note(state)  # for a run that goes on with this state
         found = state.recall(self, Found, saved=False)
         for parameter, trains in found.parameters.values():
             parameter.requires_grad_(trains)
@@ -121,17 +134,28 @@ class Freeze:
         return Trigger.of(self.when) == Trigger.of(Events.STARTED)
 
     def _apply(self, state: State[Any, Any]) -> None:
-        own = state.recall(self, Found, saved=False)
-        holding = [e for e in state.engine.find(Freeze) if state.recall(e, IsFrozen).frozen]
-        found = [state.recall(each, Found, saved=False) for each in holding]
-        frozen = {id(parameter) for each in found for parameter, _ in each.parameters.values()}
-        resting = {id(module) for each in found for module, _ in each.norms}
-        for parameter, trains in own.parameters.values():
-            parameter.requires_grad_(trains and id(parameter) not in frozen)
-            if not parameter.requires_grad:
+        for _, parameter, trains in self._parameters(state):
+            parameter.requires_grad_(trains)
+            if not trains:
                 parameter.grad = None
-        for module, training in own.norms:
+        resting = {id(module) for each in self._holding(state) for module, _ in each.norms}
+        for module, training in state.recall(self, Found, saved=False).norms:
             module.training = training and id(module) not in resting
+
+    def _parameters(self, state: State[Any, Any]) -> Iterator[tuple[str, Parameter, bool]]:
+        """The matching parameters by name, and whether they train as far as each `Freeze` goes."""
+        held = (p for found in self._holding(state) for p, _ in found.parameters.values())
+        frozen = set(map(id, held))
+        own = state.recall(self, Found, saved=False)
+        for name, (parameter, trains) in own.parameters.items():
+            yield name, parameter, trains and id(parameter) not in frozen
+
+    @staticmethod
+    def _holding(state: State[Any, Any]) -> list[Found]:
+        """What each `Freeze` has found that is frozen now."""
+        every = state.engine.find(Freeze)
+        holding = (each for each in every if state.recall(each, IsFrozen).frozen)
+        return [state.recall(each, Found, saved=False) for each in holding]
 
     def _matches_norm(self, name: str, norm: Module) -> bool:
         own = dict(norm.named_parameters(name, recurse=False)) or {f"{name}.weight": Parameter()}
@@ -140,9 +164,11 @@ class Freeze:
 
 @dataclass
 class IsFrozen:
-    """True while frozen; None before the run has begun."""
+    """Whether the parameters are frozen; None before the run has begun."""
 
     frozen: bool | None = None
+    otherwise: dict[str, bool] = field_of(default_factory=dict)
+    """By name: parameters that the script has frozen or thawed by itself, and if they train."""
 
 
 @dataclass

@@ -145,6 +145,26 @@ def test_a_resumed_run_is_the_same_run(stop_at, tmp_path):
     assert values(model) == values(expected)
 
 
+@pytest.mark.parametrize("stop_at", [3, 6])
+def test_what_the_script_freezes_or_thaws_by_itself_stays_so_after_a_resume(stop_at, tmp_path):
+    def script_of(*handlers):
+        engine, model, _ = script(Freeze("head.*", until=Events.EPOCH_STARTED(at=2)), *handlers)
+        bias = model.head.bias
+        engine.on(Events.ITERATION_STARTED(at=2))(lambda state: bias.requires_grad_(True))
+        engine.on(Events.ITERATION_STARTED(at=5))(lambda state: bias.requires_grad_(False))
+        return engine, model
+
+    whole, expected = script_of()
+    whole.run(BATCHES, max_epochs=3)
+    first, carried = script_of(Checkpoint(tmp_path))
+    first.on(Events.ITERATION_COMPLETED(at=stop_at))(lambda state: state.interrupt("pause"))
+    state = first.run(BATCHES, max_epochs=3)
+    second, model = script_of(Checkpoint(tmp_path, resume=True))
+    second.run(BATCHES, max_epochs=3)
+    first.run(BATCHES, max_epochs=3, state=state)
+    assert values(model) == values(expected) == values(carried)
+
+
 def test_a_state_carried_on_stays_frozen():
     engine, model, _ = script(Freeze("backbone.*", until=Events.EPOCH_STARTED(at=3)))
     before = values(model.backbone)
