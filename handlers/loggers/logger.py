@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
@@ -17,7 +17,7 @@ from ...engine.checks import warn
 from ...engine.state import Entry
 from ..common import AT_EACH_ROW, KINDS, Embedding, Image, Medium
 from ..validate import ValidationEvents
-from .rows import Bookmark, Start, Writer
+from .rows import Bookmark, Row, Start, Writer
 
 if TYPE_CHECKING:
     from .delivery import Background, Direct
@@ -96,6 +96,8 @@ class LogsRows(ABC):
             rows = bookmark.next_rows(state, delivery.written, self.shown, entries, others)
             if others and log.is_first:
                 warn_of_unshown(others, log.shown, log.warned)
+            if log.is_first:
+                warn_of_clocks(rows, log.warned)
             delivery.write(rows)
 
     def keep(self, state: State[Any, Any]) -> None:
@@ -153,6 +155,19 @@ def warn_of_unshown(
                 "state.collected"
             )
         warn(f"no logger shows state.metrics[{name!r}], a value of type {kind}: {advice}")
+
+
+def warn_of_clocks(rows: Iterable[Row], warned: set[str]) -> None:
+    """Warn once of each metric that has the name of a clock, and another value."""
+    for row in rows:
+        for name, count in row.clocks.items():
+            value = row.metrics.get(name, count)
+            if value != count and name not in warned:
+                warned.add(name)
+                warn(
+                    f"state.metrics[{name!r}] is {value:g}, but logs have the run's own count, "
+                    f"{count}, under that name: give the metric another one, such as 'my_{name}'"
+                )
 
 
 @dataclass(frozen=True, eq=False)

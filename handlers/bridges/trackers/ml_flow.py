@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections import Counter
@@ -16,6 +17,8 @@ from ....engine import EventEnum, Trigger
 from ...common import AT_EACH_ROW, Image, Medium, Text, flat_hparams, need, png
 from ...loggers import LogsRows, Row, Start, WriterOf
 from .tracker import form_of, numbers_of
+
+logger: logging.Logger = logging.getLogger("camshaft")
 
 TAG = "camshaft.run"
 """The tag by which a run is found again."""
@@ -86,8 +89,18 @@ class MLflow(LogsRows):
             params = [entities.Param(key, str(value)) for key, value in plain]
             client.log_batch(run, params=params)
 
+        own = dict[str, str]()
+
         def write(row: Row) -> None:
             now, metrics = int(1000 * time.time()), list[Any]()
+            for name in [*row.metrics, *row.media]:
+                if (other := own.setdefault(_allowed(name), name)) not in (name, ""):
+                    logger.warning(
+                        "MLflow: state.metrics has %r and %r, which MLflow gets both as %r, in "
+                        "one curve: give them names that differ in letters or digits",
+                        *(other, name, _allowed(name)),
+                    )
+                    own[_allowed(name)] = ""
             for name, value in numbers_of(row).items():
                 if has[_allowed(name), row.iteration]:
                     has[_allowed(name), row.iteration] -= 1

@@ -333,9 +333,10 @@ def test_a_moment_without_a_new_metric_gives_no_row(tmp_path):
 
 def test_the_clocks_win_over_metrics_of_their_names(tmp_path):
     def train_step(state, batch):
-        state.metrics.update(epoch=99, loss=1.0)
+        state.metrics.update(epoch=99, step=0, loss=1.0)
 
-    Engine(train_step, JSONLines(tmp_path / "rows", when=EACH)).run([1], max_epochs=1)
+    with pytest.warns(UserWarning, match="'epoch'.* is 99, but logs have .* 1, .* 'my_epoch'"):
+        Engine(train_step, JSONLines(tmp_path / "rows", when=EACH)).run([1], max_epochs=1)
     assert rows(tmp_path / "rows") == [{"iteration": 1, "step": 0, "epoch": 1, "loss": 1.0}]
 
 

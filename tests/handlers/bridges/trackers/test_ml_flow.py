@@ -89,6 +89,17 @@ def test_names_that_are_not_allowed_cost_no_row(uri, caplog):
 
 
 @pytest.mark.slow
+def test_two_names_that_are_one_for_mlflow_are_told_once(uri, caplog):
+    def train_step(state, batch):
+        state.metrics.update({"error<5": 1.0, "error>5": 2.0, "error": 3.0})
+
+    Engine(train_step, MLflow("two names", uri=uri, when=EACH)).run(range(3), max_epochs=1)
+    [told] = [each.message for each in caplog.records if each.name == "camshaft"]
+    assert "'error<5' and 'error>5'" in told
+    assert "'error_5'" in told
+
+
+@pytest.mark.slow
 def test_a_file_is_written_at_once_and_a_server_by_a_thread(uri):
     assert not MLflow("x", uri=uri).background
     assert MLflow("x", uri="http://localhost:5000").background
