@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 38_510, 56_340, 33_290, 85_280
+CORE, LINES, CODE, TESTS = 38_640, 56_480, 33_380, 85_530
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 
