@@ -129,7 +129,16 @@ class SavingHandler:
         Raises:
             OSError: The save could not be written.
         """
-        self.recorder(state).close(state)
+        recorder = self.recorder(state)
+        has_ended = state.error is None and state.iteration and not state.is_interrupted
+        is_unasked = has_ended and not recorder.was_asked and ranks.rank() == 0
+        if is_unasked and not recorder.depot.home.names:
+            logger.warning(
+                "%s(%r) has saved nothing: %r did not fire in %d iterations. Write last=True into "
+                "the trigger, to save at the end too",
+                *(type(self).__name__, str(self.directory), Trigger.of(self.when), state.iteration),
+            )
+        recorder.close(state)
 
 
 @dataclass
@@ -167,7 +176,8 @@ class Recorder:
             background, handler.retries, handler.on_failure
         )
         self._staging = Staging() if background else None
-        self._are_compared = False
+        self.was_asked: bool = False
+        """True after the first save was asked for; the weights of the ranks are compared then."""
 
     def prepare(self, state: State[Any, Any], own: Mapping[str, Any] | None = None) -> list[str]:
         """The reasons to save these objects, by default all, at this commit point; may be empty.
@@ -180,9 +190,9 @@ class Recorder:
         if asked:
             self.depot.open()
             _warn_of_missing(state, handler.keep, handler)
-            if not self._are_compared:
+            if not self.was_asked:
                 check_same_weights(state.engine.objects if own is None else own)
-                self._are_compared = True
+                self.was_asked = True
         return asked
 
     def record(

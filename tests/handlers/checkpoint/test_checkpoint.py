@@ -247,6 +247,16 @@ def test_a_score_that_nothing_produces_is_told_of_once_with_those_there_are(tmp_
     assert scores_of(tmp_path) == [0.2]
 
 
+@pytest.mark.parametrize("every", [3, 2])
+def test_a_run_that_ends_before_its_first_save_says_so(every, tmp_path, caplog):
+    checkpoint = Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED(every=every), resume=True)
+    scoring([0.1], checkpoint).run("ab", max_epochs=1)
+    messages = [each.getMessage() for each in caplog.records]
+    told = [each for each in messages if "has saved nothing: " in each]
+    assert len(told) == (every == 3)
+    assert not told or "ITERATION_COMPLETED(every=3) did not fire in 2 iterations" in told[0]
+
+
 def test_files_that_are_not_ours_stay(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "iteration-0000000001").mkdir()
