@@ -19,7 +19,8 @@ def seed_everything(seed: int, *, per_rank: bool = False) -> None:
 
     Args:
         seed: From 0 to 2**64 - 1. The random numbers are those after `random.seed(seed)`,
-            `numpy.random.seed(seed)` and `torch.manual_seed(seed)`.
+            `numpy.random.seed(seed)` and `torch.manual_seed(seed)`. On a CPU, torch draws the same
+            numbers for seeds that agree in their lower 32 bits.
         per_rank: Give each rank but the first a seed made of `seed` and its number, so that
             dropout and augmentation differ. This does not affect `DistributedSampler`, which has
             its own seed, or `DistributedDataParallel`, which starts from the first rank's weights.

@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+from torch.optim.lr_scheduler import ChainedScheduler, LRScheduler, ReduceLROnPlateau
 
 from ...engine import Engine, EventEnum, Events, State, Trigger, check_arity
 from ...engine.checks import warn
 from ...engine.modules import moves
 from ...engine.update import Optimizers, Update
 from ..common import mostly_better_larger
+from .following import warn_of_lost
 from .horizon import Horizon
 from .schedule import Schedule
 from .scheduled import ByUpdates, Scheduled, UpdateScheduler
@@ -99,6 +100,8 @@ def check_scheduler(scheduler: LRScheduler, metric: str | None, field: str) -> N
         )
     if metric is not None and not is_plateau and not isinstance(scheduler, ByUpdates):
         raise ValueError(f"{kind} looks at no metric; leave metric= out, or use ReduceLROnPlateau")
+    is_chain = isinstance(scheduler, ChainedScheduler)
+    warn_of_lost(*getattr(scheduler, "_schedulers", []) if is_chain else [scheduler])
     if (moved := getattr(scheduler, "field", "lr")) != field:
         raise ValueError(
             f"LRSchedule(..., field={field!r}): this {kind} moves {moved!r}; other fields "

@@ -9,7 +9,16 @@ from itertools import combinations
 from math import inf
 from typing import Any
 
-from torch.optim.lr_scheduler import ConstantLR, LRScheduler, ReduceLROnPlateau
+from torch import Tensor
+from torch.optim.lr_scheduler import (
+    ConstantLR,
+    CosineAnnealingWarmRestarts,
+    CyclicLR,
+    LambdaLR,
+    LRScheduler,
+    OneCycleLR,
+    ReduceLROnPlateau,
+)
 
 from ...engine import EventEnum, Events, State
 from ...engine.checks import warn
@@ -28,6 +37,8 @@ MANY = 10
 """The ratio of lengths from which a scheduler was probably meant for the other clock."""
 LOST = 2e-3
 """A rate that falls to this fraction in half of a run trains almost nothing afterwards."""
+SETTERS = (LambdaLR, CyclicLR, OneCycleLR, CosineAnnealingWarmRestarts)
+"""Torch's schedulers that compute each rate from the first one, not from what they find."""
 
 
 @dataclass
@@ -201,7 +212,8 @@ def step_by_metric(scheduler: ReduceLROnPlateau, value: float, metric: str | Non
 def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
     """Refuse schedules of one optimizer that overwrite what another one has set.
 
-    Torch's own schedulers of the same optimizers compose: each goes on from the rate that it finds.
+    Most of torch's schedulers compose: each goes on from the rate that it finds. The others are a
+    warning, since one of them may have ended.
 
     Raises:
         ValueError: Two move the same values, and one of them is of pieces, or like timm's.
@@ -222,6 +234,30 @@ def refuse_beside(schedulers: dict[str, LRScheduler]) -> None:
                 "one of them sets it whatever the other makes of it: write one schedule of both, "
                 "such as warmup(500).then(cosine()), or torch's SequentialLR or ChainedScheduler; "
                 "for several optimizers, pass optimizer="
+            )
+        if shared:
+            warn_of_lost(first, second)
+
+
+def warn_of_lost(*schedulers: LRScheduler) -> None:
+    """Warn of a rate that a scheduler sets whatever others, or the other groups, make of it."""
+    setters = [each for each in schedulers if isinstance(each, SETTERS)]
+    if setters and len(schedulers) > 1:
+        kinds = " and ".join(type(each).__name__ for each in schedulers)
+        warn(
+            f"{kinds} move one rate, and {type(setters[0]).__name__} sets it at each of its steps "
+            "whatever the other makes of it. Write one schedule of both, such as "
+            "warmup(500).then(cosine()), or torch's SequentialLR"
+        )
+    for each in schedulers:
+        groups = each.optimizer.param_groups
+        rates = [id(group["lr"]) for group in groups if isinstance(group["lr"], Tensor)]
+        wanted = getattr(each, "lr_lambdas", None) or [group.get("max_lr") for group in groups]
+        if len({*rates}) < len(rates) and any(one != wanted[0] for one in wanted):
+            warn(
+                "parameter groups share one tensor as 'lr', so the rates that this "
+                f"{type(each).__name__} gives to each are all the last one: give each group its "
+                "own, {'params': ..., 'lr': lr.clone()}"
             )
 
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch.optim.lr_scheduler import (
     ChainedScheduler,
+    ConstantLR,
     CosineAnnealingLR,
+    CosineAnnealingWarmRestarts,
     ExponentialLR,
     LambdaLR,
     LinearLR,
@@ -201,6 +203,39 @@ def test_a_schedule_of_pieces_beside_another_one_of_the_same_rate_is_refused(
     with pytest.raises(ValueError, match=r"write one schedule of both, such as warmup\(500\)"):
         script.run(3, max_epochs=1)
     assert not script.used
+
+
+@pytest.mark.parametrize(
+    "schedules",
+    [
+        [lambda o: ConstantLR(o, 0.5, 3), lambda o: LambdaLR(o, lambda step: 0.9**step)],
+        [lambda o: LambdaLR(o, lambda step: 0.9**step), lambda o: ExponentialLR(o, 0.9)],
+        [lambda o: ChainedScheduler([CosineAnnealingWarmRestarts(o, 8), ConstantLR(o, 0.5, 3)])],
+    ],
+    ids=["in front", "behind", "in a chain"],
+)
+def test_a_scheduler_that_sets_the_rate_from_the_first_one_beside_another_one_is_told(
+    small, schedules
+):
+    script = small()
+    for number, schedule in enumerate(schedules):
+        script.add(schedule, name=f"schedule_{number}")
+    with pytest.warns(UserWarning, match="sets it at each of its steps"):
+        script.run(4, max_epochs=1)
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_groups_that_share_a_tensor_as_their_rate_are_told_of_a_schedule_for_each(is_shared):
+    weights = [torch.nn.Parameter(torch.zeros(())) for _ in range(2)]
+    groups = [{"params": [weight], "lr": torch.tensor(1.0)} for weight in weights]
+    if is_shared:
+        groups = [{"params": group["params"]} for group in groups]
+    optimizer = torch.optim.SGD(groups, torch.tensor(1.0))
+    schedule = LambdaLR(optimizer, [lambda step: 1.0, lambda step: 0.01])
+    with pytest.warns(UserWarning, match="share one tensor") if is_shared else nullcontext():
+        LRSchedule(schedule)
+    rates = [round(group["lr"].item(), 4) for group in optimizer.param_groups]
+    assert rates == ([0.01, 0.01] if is_shared else [1.0, 0.01])
 
 
 def test_pieces_beside_a_scheduler_that_moves_the_momentum_too_are_refused():
