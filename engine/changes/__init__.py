@@ -1,7 +1,7 @@
 """What a run has changed of what its script made, and how a script's things are found."""
 
 from .changes import Changes
-from .held import address_of, addresses_in, sample
+from .held import address_of, addresses_in
 from .inventory import script_functions
 from .reached import doubts_of_workers, generators_of_run, is_kind_of_update, reached, trains
 
@@ -13,7 +13,6 @@ __all__ = [
     "generators_of_run",
     "is_kind_of_update",
     "reached",
-    "sample",
     "script_functions",
     "trains",
 ]

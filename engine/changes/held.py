@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
@@ -11,9 +10,6 @@ from .. import modules
 from ..signals import PACKAGE, package_of
 from ..state import State, once_a_type, walk
 from .reached import attributes_of
-
-SAMPLES = 8
-"""How many numbers of each tensor are compared; a write by `.data` does not raise the version."""
 
 
 @once_a_type
@@ -71,13 +67,3 @@ def insides_of(thing: Any) -> list[Any]:
     if modules.is_module(thing) or package_of(type(thing)) == "torch":
         return list(vars(thing).get("_schedulers", ()))
     return list(attributes_of(thing).values())
-
-
-def sample(tensor: Any) -> bytes | None:
-    """The bytes of a few numbers of a tensor; None if it has no numbers yet."""
-    with suppress(Exception):  # such as a parameter without a shape, or on the device "meta"
-        own = modules.local(tensor).detach().reshape(-1)
-        some = own[:: max(1, own.numel() // SAMPLES)]
-        found: bytes = some.clone().view(sys.modules["torch"].uint8).cpu().numpy().tobytes()
-        return found
-    return None

@@ -11,7 +11,7 @@ from typing import Any
 from .. import modules
 from ..explain import warn
 from ..state import State, once_a_type, walk
-from .held import insides_of, is_stateful, sample, state_of, things_in
+from .held import insides_of, is_stateful, state_of, things_in
 from .reached import PLAIN
 
 
@@ -101,7 +101,7 @@ def _fingerprint(thing: Any, held: set[int]) -> Any:
         values = [e for e in (*thing.parameters(), *thing.buffers()) if id(e) not in held]
     else:
         values = [each for _, each in walk(state_of(thing), plain=True, depth=6)]
-    tensors = [sample(each) for each in values if hasattr(each, "untyped_storage")]
+    tensors = [modules.sample(each) for each in values if hasattr(each, "untyped_storage")]
     return [each if isinstance(each, PLAIN) else type(each) for each in values], tensors
 
 

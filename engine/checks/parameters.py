@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import modules
-from ..changes import address_of, addresses_in, sample
+from ..changes import address_of, addresses_in
 from ..events import Events
 from ..explain import warn
 from ..modules import parameters_of
@@ -184,7 +184,7 @@ def _left(found: list[Any], trained: set[int]) -> dict[str, Any]:
 
 
 def _numbers(module: Any) -> list[Any]:
-    return [sample(each) for each in module.parameters()]
+    return [modules.sample(each) for each in module.parameters()]
 
 
 def _untrained(name: str, left: Mapping[str, Any]) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from zlib import crc32
 
-from .. import ranks
-from ..events import Events
+from .. import modules, ranks
 from ..state import Batch, State
 from .sources import may_begin_again
 from .trail import END
@@ -15,6 +15,12 @@ from .trail import END
 logger: logging.Logger = logging.getLogger("camshaft")
 
 WAYS = ("stop", "error", "ignore")
+APART = (
+    "after epoch %d, the ranks have other weights, which DistributedDataParallel keeps alike: they "
+    "train apart. It averages no weight that was frozen when it was made: freeze by "
+    "Freeze(pattern, until=...), which begins later. If one rank skips a step or changes a weight, "
+    "all have to: if ranks.any_rank(flag): state.skip_step()"
+)
 
 
 class InStep:
@@ -36,7 +42,7 @@ class InStep:
         self.waits: bool = False
         """True while this rank waits for the others between two iterations."""
         self._asks = False
-        self._has_warned = self._has_told_skips = False
+        self._has_warned = self._has_warned_of_weights = False
 
     @property
     def is_on(self) -> bool:
@@ -92,22 +98,24 @@ class InStep:
     def agree_on_stop(self, state: State[Any, Any]) -> None:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it.
 
-        The same message tells of steps that only some ranks have skipped.
+        The same message compares some numbers of the weights that `DistributedDataParallel` keeps
+        alike: after epochs 1, 2, 4, 8 and so on, until they differ.
         """
         self.waits = True
         nobody = -ranks.world_size()
         own = nobody if state.stop_reason is None else -ranks.rank()
-        skipped = state.counts[Events.STEP_SKIPPED]
-        asked, most, minus_least = ranks.most([own, skipped, -skipped])
+        looks = (
+            state.training
+            and not self._has_warned_of_weights
+            and not state.epoch & (state.epoch - 1)
+        )
+        weights = _sum_of_weights(state) if looks else 0
+        asked, most, minus_least = ranks.most([own, weights, -weights])
         self.waits = False
-        if most != -minus_least and not self._has_told_skips and ranks.rank() == 0:
-            logger.warning(
-                "the ranks have skipped %d to %d steps, so their weights differ if they train one "
-                "model: let all ranks skip in the same iteration, in a handler of "
-                "Events.BACKWARD_COMPLETED: if ranks.any_rank(flag): state.skip_step()",
-                *(-minus_least, most),
-            )
-        self._has_told_skips |= most != -minus_least
+        if most != -minus_least:
+            self._has_warned_of_weights = True
+            if ranks.rank() == 0:
+                logger.warning(APART, state.epoch)
         if asked == nobody:
             return
         reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
@@ -191,3 +199,11 @@ class ForwardAlong(InStep):
         if self._most is not None:
             return has_ended and passes > self._most
         return not ranks.any_rank(not has_ended)
+
+
+def _sum_of_weights(state: State[Any, Any]) -> int:
+    """A checksum of some numbers of the weights that `DistributedDataParallel` keeps alike."""
+    engine = state.engine
+    known = modules.all_modules([*engine.objects.values(), *engine.handlers.values()])
+    weights = {id(each): each for one in known for each in modules.averaged_by(one)}
+    return crc32(b"".join(filter(None, map(modules.sample, weights.values()))))

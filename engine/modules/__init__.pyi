@@ -31,6 +31,7 @@ from .prepared import plain_optimizer as plain_optimizer
 from .prepared import refuse_scaling as refuse_scaling
 from .put_together import put_together as put_together
 from .sharded import Averaging as Averaging
+from .sharded import averaged_by as averaged_by
 from .sharded import averaging as averaging
 from .sharded import copy_into as copy_into
 from .sharded import copy_part as copy_part
@@ -49,6 +50,7 @@ from .tensors import multiply_each as multiply_each
 from .tensors import norm as norm
 from .tensors import norm_of_each as norm_of_each
 from .tensors import norms as norms
+from .tensors import sample as sample
 from .weights import TWIN as TWIN
 from .weights import exchange as exchange
 from .weights import fits as fits

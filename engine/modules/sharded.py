@@ -119,6 +119,18 @@ def averaging(objects: Iterable[object]) -> Iterator[Averaging]:
                 yield Averaging("fully_shard", parameters, own, factor or len(own), is_twice)
 
 
+def averaged_by(module: Module) -> Iterable[Tensor]:
+    """The parameters whose gradients a module averages over all ranks in each backward pass."""
+    if not isinstance(module, DistributedDataParallel):
+        return ()
+    # A hook may average over some ranks only, as those of local SGD do.
+    has_hook = bool(module._comm_hooks)  # pyright: ignore
+    if has_hook or ranks.world_size(module.process_group) < ranks.world_size():
+        return ()
+    left_out = module.parameters_to_ignore
+    return [each for name, each in module.module.named_parameters() if name not in left_out]
+
+
 def fsdp_groups(module: Any) -> list[Any]:
     """The groups of parameters that FSDP2 gathers at once for a module; none for other modules."""
     # Torch has no public name for them; before 2.13, a module has one group.

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, TypeGuard
 
@@ -20,6 +21,8 @@ from torch.linalg import vector_norm
 from .. import ranks
 
 DEVICE_AND_DTYPE = attrgetter("device", "dtype")
+SAMPLES = 8
+"""How many numbers of a tensor `sample` reads."""
 Norms = Callable[[Sequence[Tensor], float], Sequence[Tensor]]
 Multiply = Callable[[Sequence[Tensor], Tensor | float], None]
 Copy = Callable[[Sequence[Tensor], Sequence[Tensor]], None]
@@ -81,6 +84,19 @@ def locals_of(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     An operation on many `DTensor`s at once needs one mesh for all of them; their parts need none.
     """
     return tensors if _dtensor() is None else [local(each) for each in tensors]
+
+
+def sample(tensor: Tensor) -> bytes | None:
+    """The bytes of a few numbers of a tensor; None if it has no numbers yet.
+
+    A write by `.data` does not raise the version, and these bytes tell of most writes.
+    """
+    with suppress(Exception):  # such as a parameter without a shape, or on the device "meta"
+        own = local(tensor).detach().reshape(-1)
+        some = own[:: max(1, own.numel() // SAMPLES)]
+        found: bytes = some.clone().view(torch.uint8).cpu().numpy().tobytes()
+        return found
+    return None
 
 
 def norms(

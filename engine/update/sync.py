@@ -15,7 +15,15 @@ from torch.nn import Module
 from torch.nn.parallel import DistributedDataParallel
 
 from .. import ranks
-from ..modules import all_modules, fsdp_groups, parallel_of, parameters_of, sharded_in, uncompiled
+from ..modules import (
+    all_modules,
+    averaged_by,
+    fsdp_groups,
+    parallel_of,
+    parameters_of,
+    sharded_in,
+    uncompiled,
+)
 from ..state import State
 
 WAYS = ("last", "close")
@@ -192,17 +200,5 @@ def _are_averaged(state: State[Any, Any], optimizer: Any) -> bool:
     """True if each backward pass averages the gradients of an optimizer's parameters."""
     engine = state.engine
     known = all_modules([*engine.objects.values(), *engine.handlers.values()])
-    averaged = {id(each) for module in known for each in _averaged_by(module)}
+    averaged = {id(each) for module in known for each in averaged_by(module)}
     return all(id(each) in averaged for each in parameters_of(optimizer) if each.requires_grad)
-
-
-def _averaged_by(module: Module) -> Iterable[Tensor]:
-    """The parameters whose gradients a module averages over all ranks in each backward pass."""
-    if not isinstance(module, DistributedDataParallel):
-        return ()
-    # A hook may average over some ranks only, as those of local SGD do.
-    has_hook = bool(module._comm_hooks)  # pyright: ignore
-    if has_hook or ranks.world_size(module.process_group) < ranks.world_size():
-        return ()
-    left_out = module.parameters_to_ignore
-    return [each for name, each in module.module.named_parameters() if name not in left_out]

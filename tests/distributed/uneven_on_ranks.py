@@ -131,16 +131,27 @@ def a_limit_at_the_end_of_the_shortest_completes_the_epoch_on_all():
     told()
 
 
-def steps_that_one_rank_alone_has_skipped_are_told_once():
-    model = DistributedDataParallel(linear())
-    engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
-    engine.on(Events.BACKWARD_COMPLETED(at=2))(
-        lambda state: state.skip_step() if ranks.rank() == 1 else None
-    )
-    engine.run(batches(0), max_epochs=2)
-    messages = told()
-    assert len(messages) == (ranks.rank() == 0), messages
-    assert all("the ranks have skipped 0 to 1 steps" in each for each in messages)
+def ranks_that_train_apart_are_told_once():
+    def skip_alone(state, model):
+        if state.iteration == 2 and ranks.rank() == 1:
+            state.skip_step()
+
+    def thaw(state, model):
+        model.requires_grad_(state.iteration >= 2)
+
+    for change in (skip_alone, thaw):
+        torch.manual_seed(0)
+        frozen = torch.nn.Linear(3, 3).double().requires_grad_(change is not thaw)
+        both = DistributedDataParallel(torch.nn.Sequential(frozen, linear()))
+        optimizer = torch.optim.SGD(both.parameters(), lr=0.1)
+        engine = supervised(both, optimizer, mse_loss)
+        engine.on(Events.BACKWARD_COMPLETED)(
+            lambda state, frozen=frozen, change=change: change(state, frozen)
+        )
+        engine.run(batches()[:3], max_epochs=3)
+        messages = told()
+        assert len(messages) == (ranks.rank() == 0), messages
+        assert all("the ranks have other weights" in each for each in messages)
 
 
 def who_wants_an_error_gets_it_on_every_rank():
