@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from zlib import crc32
 
-from .. import modules, ranks
+from .. import ranks
 from ..state import Batch, State
 from .sources import may_begin_again
 from .trail import END
@@ -95,7 +94,7 @@ class InStep:
             yield filling if batch is END else batch
         state.share = 1.0
 
-    def agree_on_stop(self, state: State[Any, Any]) -> None:
+    def agree_on_stop(self, state: State[Any, Any], sum_of_weights: Callable[[], int]) -> None:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it.
 
         The same message compares some numbers of the weights that `DistributedDataParallel` keeps
@@ -109,7 +108,7 @@ class InStep:
             and not self._has_warned_of_weights
             and not state.epoch & (state.epoch - 1)
         )
-        weights = _sum_of_weights(state) if looks else 0
+        weights = sum_of_weights() if looks else 0
         asked, most, minus_least = ranks.most([own, weights, -weights])
         self.waits = False
         if most != -minus_least:
@@ -199,11 +198,3 @@ class ForwardAlong(InStep):
         if self._most is not None:
             return has_ended and passes > self._most
         return not ranks.any_rank(not has_ended)
-
-
-def _sum_of_weights(state: State[Any, Any]) -> int:
-    """A checksum of some numbers of the weights that `DistributedDataParallel` keeps alike."""
-    engine = state.engine
-    known = modules.all_modules([*engine.objects.values(), *engine.handlers.values()])
-    weights = {id(each): each for one in known for each in modules.averaged_by(one)}
-    return crc32(b"".join(filter(None, map(modules.sample, weights.values()))))

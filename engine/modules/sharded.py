@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .. import ranks
 from .boxes import box_of, slices
 from .known import all_modules
-from .tensors import is_spread, local
+from .tensors import is_spread, local, sample
 from .wrappers import unwrap
 
 
@@ -129,6 +130,13 @@ def averaged_by(module: Module) -> Iterable[Tensor]:
         return ()
     left_out = module.parameters_to_ignore
     return [each for name, each in module.module.named_parameters() if name not in left_out]
+
+
+def sum_of_averaged(engine: Any) -> int:
+    """A checksum of some numbers of the weights that `averaged_by` keeps alike on all ranks."""
+    known = all_modules([*engine.objects.values(), *engine.handlers.values()])
+    weights = {id(each): each for one in known for each in averaged_by(one)}
+    return crc32(b"".join(filter(None, map(sample, weights.values()))))
 
 
 def fsdp_groups(module: Any) -> list[Any]:
