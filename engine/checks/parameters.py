@@ -36,7 +36,10 @@ def refuse_autocast() -> None:
 
 
 def check_known(run: Checked) -> None:
-    """Warn of an optimizer if the engine knows no module with its parameters."""
+    """Warn of an optimizer with misspelled settings, or whose module the engine does not know."""
+    for name, optimizer in run.optimizers.items():
+        if defaults := getattr(optimizer, "defaults", {}):
+            _warn_of_misspelled(name, set[Any]().union(*optimizer.param_groups), defaults)
     found = [module for thing in run.objects.values() for module in _own_modules(thing)]
     own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in run.optimizers.items():
@@ -50,6 +53,19 @@ def check_known(run: Checked) -> None:
                 "If a model was replaced, make the optimizer of the new one; else name the module: "
                 'Engine(..., objects={"model": model, "optimizer": optimizer})'
             )
+
+
+def _warn_of_misspelled(name: str, keys: set[Any], defaults: Mapping[str, Any]) -> None:
+    """Warn of a key of parameter groups that is like a setting: torch reads past it."""
+    for key in map(str, keys.difference(defaults, ("params",))):
+        from difflib import get_close_matches  # here, to keep imports fast
+
+        for meant in get_close_matches(key, defaults, n=1, cutoff=0.75):
+            if not (key.startswith(f"{meant}_") or key.endswith(f"_{meant}")):
+                warn(
+                    f"a parameter group of {name} has {key!r}, which the optimizer does not read: "
+                    f"{meant!r} was probably meant"
+                )
 
 
 def _is_bare(optimizer: Any) -> bool:

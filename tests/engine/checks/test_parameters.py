@@ -36,6 +36,17 @@ def test_trainable_parameters_that_no_optimizer_holds_are_told_of_once_in_a_run(
     assert text.count("trainable parameters") == 1
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [("lrr", "lr"), ("weigth_decay", "weight_decay"), ("name", ""), ("lr_scale", "")],
+)
+def test_a_misspelled_setting_of_a_parameter_group_is_told_of(key, meant):
+    model = nn.Linear(2, 1)
+    groups = [{"params": [model.weight], key: 0.5}, {"params": [model.bias]}]
+    text = run({"model": model, "optimizer": torch.optim.SGD(groups, lr=0.1)})
+    assert (f"has '{key}', which the optimizer does not read: '{meant}' was" in text) == bool(meant)
+
+
 class Hiding(nn.Module):
     """Has a layer in a container, where it does not find it."""
 
