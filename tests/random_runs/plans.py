@@ -4,7 +4,9 @@ Each part of a plan is an expression, as a script would have it.
 """
 
 from dataclasses import dataclass
+from functools import partial
 
+from torch.optim import lr_scheduler
 from torch.utils.data import (
     BatchSampler,
     ConcatDataset,
@@ -32,6 +34,8 @@ from camshaft.handlers import schedules
 from . import sources, steps, users
 
 NAMES = {
+    **vars(lr_scheduler),
+    "partial": partial,
     **{event.name: event for event in Events},
     **{name: getattr(handlers, name) for name in dir(handlers) if name[0] != "_"},
     **{

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from camshaft.engine import part_of
+from camshaft.handlers import EMA, EarlyStopping, RestoreBest, Validate
 
 from .steps import Own
 
@@ -121,6 +122,23 @@ class Toggle:
                 each.p = 0.5 - each.p
         *_, last = model.parameters()
         last.requires_grad_(not last.requires_grad)
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Validates the weights or their averages, and goes by that: the best weights, a stop."""
+
+    data: object
+    when: object
+    weights: str | None = None
+
+    def attach(self, engine):
+        engine.add(
+            EMA(0.7, name="judged_ema"),
+            Validate(self.data, name="judged", when=self.when, weights=self.weights),
+            RestoreBest("judged/loss", weights=self.weights, name="judged_best"),
+            EarlyStopping("judged/loss", patience=4, when=self.when),
+        )
 
 
 @dataclass(frozen=True, eq=False)

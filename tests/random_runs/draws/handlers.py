@@ -33,6 +33,17 @@ def checkpoints(saves=SAVES):
     )
 
 
+MADE = st.sampled_from(
+    [
+        "partial(StepLR, step_size=2, gamma=0.5)",
+        "partial(CosineAnnealingWarmRestarts, T_0=3, T_mult=2)",
+        "partial(ExponentialLR, gamma=0.9)",
+        "partial(CyclicLR, base_lr=0.01, max_lr=0.1, step_size_up=3, cycle_momentum=False)",
+        "lambda optimizer: SequentialLR(optimizer, [ConstantLR(optimizer, 0.5, 2), "
+        "ExponentialLR(optimizer, 0.9)], [2])",
+    ]
+)
+"""Schedules of torch, made when the run starts."""
 ONES_OF_THE_RUN = st.one_of(
     text(
         "LRSchedule({pieces})",
@@ -42,6 +53,13 @@ ONES_OF_THE_RUN = st.one_of(
                 "inverse_sqrt(3)",
             ]
         ),
+    ),
+    text("LRSchedule({made}, when={when})", made=MADE, when=triggers("STEP_COMPLETED")),
+    text("LRSchedule({made}, when={when})", made=MADE, when=triggers("EPOCH_COMPLETED")),
+    text(
+        "LRSchedule(partial(ReduceLROnPlateau, patience=1), metric='loss', when={when}, "
+        "allow_stale=True)",
+        when=triggers("ITERATION_COMPLETED"),
     ),
     text("EMA(0.8, when={when})", when=triggers("STEP_COMPLETED", "EPOCH_COMPLETED")),
     text("SWA(when={when})", when=triggers("EPOCH_COMPLETED")),
@@ -73,6 +91,11 @@ ONES_THAT_MEASURE = st.one_of(
         ),
         name=st.sampled_from(["val", "test"]),
         when=triggers("ITERATION_COMPLETED", "EPOCH_COMPLETED"),
+    ),
+    text(
+        "Judged(batches(3), {when}, weights={weights})",
+        when=triggers("ITERATION_COMPLETED", "EPOCH_COMPLETED"),
+        weights=st.sampled_from([None, "'judged_ema'"]),
     ),
     st.just("Average('loss', weight=1)"),
     text(
