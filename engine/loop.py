@@ -228,7 +228,7 @@ class Loop(Generic[Batch, Output]):
         if control.has_left:  # the resumed run completes this epoch
             control.in_epoch, control.epoch_stopped = True, stopped
         elif feed.in_step.is_on:
-            feed.in_step.agree_on_stop(state, partial(modules.sum_of_averaged, self.engine))
+            feed.in_step.agree_on_stop(state, partial(modules.sums_of_weights, self.engine))
         self._commit()
 
     def _begin_epoch(self) -> bool:

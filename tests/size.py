@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 38_730, 56_570, 33_430, 85_590
+CORE, LINES, CODE, TESTS = 38_740, 56_590, 33_440, 85_640
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

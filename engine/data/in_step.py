@@ -20,6 +20,11 @@ APART = (
     "Freeze(pattern, until=...), which begins later. If one rank skips a step or changes a weight, "
     "all have to: if ranks.any_rank(flag): state.skip_step()"
 )
+ALONE = (
+    "after epoch %d, the ranks have other weights, and nothing averages their gradients: each one "
+    "trains a model of its own. Write model = ranks.prepare(model) before the optimizer is made; "
+    "if it is meant, run inside `with ranks.alone():`"
+)
 
 
 class InStep:
@@ -94,27 +99,24 @@ class InStep:
             yield filling if batch is END else batch
         state.share = 1.0
 
-    def agree_on_stop(self, state: State[Any, Any], sum_of_weights: Callable[[], int]) -> None:
+    def agree_on_stop(self, state: State[Any, Any], sums: Callable[[], tuple[int, int]]) -> None:
         """Stop all ranks at the end of an epoch if a handler of one rank has asked for it.
 
-        The same message compares some numbers of the weights that `DistributedDataParallel` keeps
-        alike: after epochs 1, 2, 4, 8 and so on, until they differ.
+        The same message compares some numbers of the weights, averaged and other ones, after epochs
+        1, 2, 4, 8 and so on, until they differ.
         """
         self.waits = True
         nobody = -ranks.world_size()
         own = nobody if state.stop_reason is None else -ranks.rank()
-        looks = (
-            state.training
-            and not self._has_warned_of_weights
-            and not state.epoch & (state.epoch - 1)
-        )
-        weights = sum_of_weights() if looks else 0
-        asked, most, minus_least = ranks.most([own, weights, -weights])
+        is_done = not state.training or self._has_warned_of_weights
+        looks = not (is_done or state.epoch & (state.epoch - 1))
+        one, other = sums() if looks else (0, 0)
+        asked, *found = ranks.most([own, one, -one, other, -other])
         self.waits = False
-        if most != -minus_least:
-            self._has_warned_of_weights = True
-            if ranks.rank() == 0:
-                logger.warning(APART, state.epoch)
+        apart = [text for text, n in ((APART, 0), (ALONE, 2)) if found[n] != -found[n + 1]]
+        self._has_warned_of_weights |= bool(apart)
+        for text in apart if ranks.rank() == 0 else ():
+            logger.warning(text, state.epoch)
         if asked == nobody:
             return
         reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))

@@ -40,7 +40,7 @@ from .sharded import fully_sharded as fully_sharded
 from .sharded import has_shards as has_shards
 from .sharded import reshard as reshard
 from .sharded import sharded_in as sharded_in
-from .sharded import sum_of_averaged as sum_of_averaged
+from .sharded import sums_of_weights as sums_of_weights
 from .tensors import are_spread as are_spread
 from .tensors import copy_each as copy_each
 from .tensors import is_spread as is_spread

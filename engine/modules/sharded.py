@@ -132,11 +132,19 @@ def averaged_by(module: Module) -> Iterable[Tensor]:
     return [each for name, each in module.module.named_parameters() if name not in left_out]
 
 
-def sum_of_averaged(engine: Any) -> int:
-    """A checksum of some numbers of the weights that `averaged_by` keeps alike on all ranks."""
-    known = all_modules([*engine.objects.values(), *engine.handlers.values()])
-    weights = {id(each): each for one in known for each in averaged_by(one)}
-    return crc32(b"".join(filter(None, map(sample, weights.values()))))
+def sums_of_weights(engine: Any) -> tuple[int, int]:
+    """Checksums of some numbers of the weights that `averaged_by` keeps alike, and of all others.
+
+    The others are those that train, and are no shards; none where ranks compute a batch together.
+    """
+    objects = all_modules(engine.objects.values())
+    known = [*objects, *all_modules(engine.handlers.values())]
+    averaged = {id(each): each for one in known for each in averaged_by(one)}
+    whole = objects if ranks.data_group() is None else []
+    trained = [e for one in whole for e in one.parameters() if e.requires_grad and not is_spread(e)]
+    others = {id(each): each for each in trained if id(each) not in averaged}
+    first, second = (map(sample, each.values()) for each in (averaged, others))
+    return crc32(b"".join(filter(None, first))), crc32(b"".join(filter(None, second)))
 
 
 def fsdp_groups(module: Any) -> list[Any]:

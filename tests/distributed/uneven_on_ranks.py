@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -152,6 +153,25 @@ def ranks_that_train_apart_are_told_once():
         messages = told()
         assert len(messages) == (ranks.rank() == 0), messages
         assert all("the ranks have other weights" in each for each in messages)
+
+
+def ranks_without_an_average_are_told_that_each_trains_a_model_of_its_own():
+    def trained(averages=False, alone=False):
+        with ranks.alone() if alone else nullcontext():
+            model = linear()
+            engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
+            if averages:
+                engine.on(Events.BACKWARD_COMPLETED)(lambda state: average(model))
+            engine.run(batches()[:3], max_epochs=2)
+        return [each for each in told() if "each one trains a model of its own" in each]
+
+    def average(model):
+        for each in model.parameters():
+            each.grad.copy_(ranks.total(each.grad) / 2)
+
+    assert len(trained()) == (ranks.rank() == 0)
+    assert not trained(averages=True)
+    assert not trained(alone=True)
 
 
 def who_wants_an_error_gets_it_on_every_rank():
