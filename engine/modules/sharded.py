@@ -111,10 +111,10 @@ def averaging(objects: Iterable[object]) -> Iterator[Averaging]:
                 # Not its own list, which is stale after load_state_dict(assign=True).
                 places = [each._module_info for each in group.fsdp_params]
                 parameters = [getattr(each.module, each.param_name) for each in places]
-                policy = group.mp_policy
-                sent = policy.reduce_dtype or policy.param_dtype
+                policies = [each.mp_policy for each in group.fsdp_params]
+                sent = [each.reduce_dtype or each.param_dtype for each in policies]
                 is_sum = group.force_sum_reduction_for_comms or not _KINDS.issuperset(
-                    sent or each.dtype for each in parameters
+                    one or each.dtype for one, each in zip(sent, parameters, strict=True)
                 )
                 is_twice = is_sum and len(own) == 1 and factor not in (None, 1)
                 yield Averaging("fully_shard", parameters, own, factor or len(own), is_twice)
