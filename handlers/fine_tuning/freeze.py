@@ -90,9 +90,10 @@ class Freeze:
         if memory.frozen is None:
             memory.frozen = self._is_from_the_start
         self._apply(state)
-        parameters = state.recall(self, Found, saved=False).parameters
+        found = state.recall(self, Found, saved=False)
+        found.is_taken_up = True
         for name, trains in memory.otherwise.items():
-            parameters[name][0].requires_grad_(trains)
+            found.parameters[name][0].requires_grad_(trains)
 
     def note(self, state: State[Any, Any]) -> None:
         """Note, before a save, what the script has frozen or thawed by itself."""
@@ -114,8 +115,9 @@ class Freeze:
 
     def give_back(self, state: State[Any, Any]) -> None:
         """Set everything back as it was before the run."""
-        self.note(state)  # for a run that goes on with this state
         found = state.recall(self, Found, saved=False)
+        if found.is_taken_up:
+            self.note(state)  # for a run that goes on with this state
         for parameter, trains in found.parameters.values():
             parameter.requires_grad_(trains)
         for module, training in found.norms:
@@ -177,6 +179,8 @@ class Found:
 
     parameters: dict[str, tuple[Parameter, bool]] = field_of(default_factory=dict)
     norms: list[tuple[Module, bool]] = field_of(default_factory=list)
+    is_taken_up: bool = False
+    """False in a run that is over, which does not begin."""
 
 
 def _norms(model: Module) -> Iterator[tuple[str, Module]]:
