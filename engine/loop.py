@@ -98,6 +98,7 @@ class Loop(Generic[Batch, Output]):
             state.epoch_length = feed.agree_on_length()
             modules.begin_training(state, is_loaded=False)
             moments.announce(Events.LOADING, state)
+            feed.in_step.agree_on_requests(state)
             modules.begin_training(state, is_loaded=True)
             if is_over := state.end is not None and not state.control.left_at:
                 self._warn_that_it_is_over()
@@ -112,6 +113,7 @@ class Loop(Generic[Batch, Output]):
                 self._run_epochs()
                 if state.end is not End.PAUSED:
                     moments.announce(Events.COMPLETED, state)
+                    feed.in_step.agree_on_requests(state)
                     if state.training and not state.control.has_left:
                         # for a script that starts again
                         state.control.completed = feed.source.capture()
@@ -138,6 +140,7 @@ class Loop(Generic[Batch, Output]):
         state, feed = self.state, self.feed
         try:
             self.moments.announce(Events.STARTED, state)
+            feed.in_step.agree_on_requests(state)
             if not state.control.has_left:
                 state.control.left_at.pop(OF_START, None)
             # Those with a `state_dict` are memories of their own. After STARTED, at which some of
@@ -227,8 +230,8 @@ class Loop(Generic[Batch, Output]):
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
             control.in_epoch, control.epoch_stopped = True, stopped
-        elif feed.in_step.is_on:
-            feed.in_step.agree_on_stop(state)
+        else:
+            feed.in_step.agree_on_requests(state)
         self._commit()
 
     def _begin_epoch(self) -> bool:
@@ -354,6 +357,8 @@ class Loop(Generic[Batch, Output]):
 
     def _warn_that_it_is_over(self) -> None:
         state = self.state
+        if state.is_interrupted:  # before it began
+            return
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),

@@ -89,17 +89,23 @@ class InStep:
             yield filling if batch is END else batch
         state.share = 1.0
 
-    def agree_on_stop(self, state: State[Any, Any]) -> None:
-        """Stop all ranks at the end of an epoch if a handler of one rank has asked for it.
+    def agree_on_requests(self, state: State[Any, Any]) -> None:
+        """Stop or save on all ranks if a handler of one has asked for it, outside of epochs.
 
         The same message tells of steps that only some ranks have skipped.
         """
+        if not self.is_on:
+            return
         self.waits = True
         nobody = -ranks.world_size()
         own = nobody if state.stop_reason is None else -ranks.rank()
+        # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
+        wanted = next((reason for reason, by in state.control.saves if by is None), None)
+        saves = nobody if wanted is None else -ranks.rank()
         skipped = state.counts[Events.STEP_SKIPPED]
-        asked, most, minus_least = ranks.most([own, skipped, -skipped])
-        self.waits = False
+        asked, saves, lacks, most, minus_least = ranks.most(
+            [own, saves, wanted is None, skipped, -skipped]
+        )
         if most != -minus_least and not self._has_told_skips and ranks.rank() == 0:
             logger.warning(
                 "the ranks have skipped %d to %d steps, so their weights differ if they train one "
@@ -108,11 +114,15 @@ class InStep:
                 *(-minus_least, most),
             )
         self._has_told_skips |= most != -minus_least
-        if asked == nobody:
-            return
-        reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
-        if state.stop_reason is None:
-            (state.interrupt if is_interrupted else state.stop)(str(reason))
+        if saves != nobody and lacks:
+            reason = ranks.from_rank(-saves, wanted)
+            if wanted is None:
+                state.save(str(reason))
+        if asked != nobody:
+            reason, is_paused = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
+            if state.stop_reason is None:
+                state.stop(str(reason), resumable=is_paused)
+        self.waits = False
 
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:
