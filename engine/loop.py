@@ -113,11 +113,11 @@ class Loop(Generic[Batch, Output]):
                 self._run_epochs()
                 if state.end is not End.PAUSED:
                     moments.announce(Events.COMPLETED, state)
-                    feed.in_step.agree_on_requests(state)
                     if state.training and not state.control.has_left:
                         # for a script that starts again
                         state.control.completed = feed.source.capture()
-                self._commit()
+                feed.in_step.agree_on_requests(state)
+                self._commit(is_agreed=True)
         except BaseException as error:
             explain(error, "in the data", state)
             if state.control.outer is None:
@@ -295,7 +295,7 @@ class Loop(Generic[Batch, Output]):
                 return True  # read each time, since a handler may change it
         return True
 
-    def _commit(self) -> bool:
+    def _commit(self, *, is_agreed: bool = False) -> bool:
         """Save if asked and if no window is open; return True if the run or epoch has to end."""
         state, control = self.state, self.state.control
         if state.step_under_way.windows:
@@ -304,7 +304,7 @@ class Loop(Generic[Batch, Output]):
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
-        if self.stops is not None and control.in_epoch:
+        if self.stops is not None and control.in_epoch and not is_agreed:
             self._meet(self.stops)  # before a save, which waits for all ranks
         if (at_commit := control.at_commit) is not None:
             control.at_commit = None

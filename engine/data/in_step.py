@@ -97,15 +97,14 @@ class InStep:
         if not self.is_on:
             return
         self.waits = True
-        nobody = -ranks.world_size()
-        own = nobody if state.stop_reason is None else -ranks.rank()
+        size = ranks.world_size()
         # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
         wanted = next((reason for reason, by in state.control.saves if by is None), None)
-        saves = nobody if wanted is None else -ranks.rank()
+        saves = -size if wanted is None else -ranks.rank()
         skipped = state.counts[Events.STEP_SKIPPED]
-        asked, saves, lacks, most, minus_least = ranks.most(
-            [own, saves, wanted is None, skipped, -skipped]
-        )
+        end = state.end or 0
+        numbers = [size * end - ranks.rank(), -end, saves, wanted is None, skipped, -skipped]
+        asked, minus_end, saves, lacks, most, minus_least = ranks.most(numbers)
         if most != -minus_least and not self._has_told_skips and ranks.rank() == 0:
             logger.warning(
                 "the ranks have skipped %d to %d steps, so their weights differ if they train one "
@@ -114,13 +113,14 @@ class InStep:
                 *(-minus_least, most),
             )
         self._has_told_skips |= most != -minus_least
-        if saves != nobody and lacks:
+        if saves != -size and lacks:
             reason = ranks.from_rank(-saves, wanted)
             if wanted is None:
                 state.save(str(reason))
-        if asked != nobody:
-            reason, is_paused = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
-            if state.stop_reason is None:
+        if (highest := -(-asked // size)) > -minus_end:  # of the first rank that has it
+            own = state.stop_reason, state.is_interrupted
+            reason, is_paused = ranks.from_rank(-asked % size, own)
+            if end < highest:
                 state.stop(str(reason), resumable=is_paused)
         self.waits = False
 
