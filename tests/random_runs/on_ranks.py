@@ -6,6 +6,7 @@ import pickle
 import signal
 import traceback
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -17,7 +18,7 @@ from camshaft import ranks
 
 from . import steps
 from .attempts import MOST, Story, attempt, compare, seed_all
-from .moments import Kill, Moments
+from .moments import Kill, Killed, Moments
 from .outcomes import Outcome, kept
 from .plans import NAMES, Plan
 
@@ -106,8 +107,10 @@ def start(plan, place, leave, totals, number):
             try:
                 os.environ.update(Processes.rank_environment(store, rank, RANKS))
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
-                with ranks.process_group("gloo", timeout=2 * SECONDS):
+                with suppress(Killed), ranks.process_group("gloo", timeout=2 * SECONDS):
                     told = told_by_rank(plan, place, leave, totals[rank], number)
+                    if told["outcome"] is None:
+                        raise Killed  # out of the group, as the error of a script
                 file.write_bytes(pickle.dumps(told))
                 os._exit(0)
             finally:
