@@ -98,6 +98,7 @@ class Loop(Generic[Batch, Output]):
             state.epoch_length = feed.agree_on_length()
             modules.begin_training(state, is_loaded=False)
             moments.announce(Events.LOADING, state)
+            feed.in_step.agree_on_requests(state)
             modules.begin_training(state, is_loaded=True)
             if is_over := state.end is not None and not state.control.left_at:
                 self._warn_that_it_is_over()
@@ -115,7 +116,8 @@ class Loop(Generic[Batch, Output]):
                     if state.training and not state.control.has_left:
                         # for a script that starts again
                         state.control.completed = feed.source.capture()
-                self._commit()
+                feed.in_step.agree_on_requests(state)
+                self._commit(is_agreed=True)
         except BaseException as error:
             explain(error, "in the data", state)
             if state.control.outer is None:
@@ -138,6 +140,7 @@ class Loop(Generic[Batch, Output]):
         state, feed = self.state, self.feed
         try:
             self.moments.announce(Events.STARTED, state)
+            feed.in_step.agree_on_requests(state)
             if not state.control.has_left:
                 state.control.left_at.pop(OF_START, None)
             # Those with a `state_dict` are memories of their own. After STARTED, at which some of
@@ -227,8 +230,10 @@ class Loop(Generic[Batch, Output]):
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
             control.in_epoch, control.epoch_stopped = True, stopped
-        elif feed.in_step.is_on:
-            feed.in_step.agree_on_stop(state, partial(modules.sums_of_weights, self.engine))
+        else:
+            feed.in_step.agree_on_requests(state)
+            sums = partial(modules.sums_of_weights, self.engine)
+            feed.in_step.compare_weights(state.epoch, sums)
         self._commit()
 
     def _begin_epoch(self) -> bool:
@@ -292,7 +297,7 @@ class Loop(Generic[Batch, Output]):
                 return True  # read each time, since a handler may change it
         return True
 
-    def _commit(self) -> bool:
+    def _commit(self, *, is_agreed: bool = False) -> bool:
         """Save if asked and if no window is open; return True if the run or epoch has to end."""
         state, control = self.state, self.state.control
         if state.step_under_way.windows:
@@ -301,7 +306,7 @@ class Loop(Generic[Batch, Output]):
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
-        if self.stops is not None and control.in_epoch:
+        if self.stops is not None and control.in_epoch and not is_agreed:
             self._meet(self.stops)  # before a save, which waits for all ranks
         if (at_commit := control.at_commit) is not None:
             control.at_commit = None
@@ -354,6 +359,8 @@ class Loop(Generic[Batch, Output]):
 
     def _warn_that_it_is_over(self) -> None:
         state = self.state
+        if state.is_interrupted:  # before it began
+            return
         logger.warning(
             "nothing to run: the run is over (%s) after %d epochs, %d iterations and %d steps; %s",
             *(state.stop_reason or state.limit_reached, state.epoch, state.iteration, state.step),

@@ -99,29 +99,46 @@ class InStep:
             yield filling if batch is END else batch
         state.share = 1.0
 
-    def agree_on_stop(self, state: State[Any, Any], sums: Callable[[], tuple[int, int]]) -> None:
-        """Stop all ranks at the end of an epoch if a handler of one rank has asked for it.
-
-        The same message compares some numbers of the weights, averaged and other ones, after epochs
-        1, 2, 4, 8 and so on, until they differ.
-        """
+    def agree_on_requests(self, state: State[Any, Any]) -> None:
+        """Stop or save on all ranks if a handler of one has asked for it, outside of epochs."""
+        if not self.is_on:
+            return
         self.waits = True
-        nobody = -ranks.world_size()
-        own = nobody if state.stop_reason is None else -ranks.rank()
-        is_done = not state.training or self._has_warned_of_weights
-        looks = not (is_done or state.epoch & (state.epoch - 1))
-        one, other = sums() if looks else (0, 0)
-        asked, *found = ranks.most([own, one, -one, other, -other])
+        size = ranks.world_size()
+        # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
+        wanted = next((reason for reason, by in state.control.saves if by is None), None)
+        saves = -size if wanted is None else -ranks.rank()
+        end = state.end or 0
+        numbers = [size * end - ranks.rank(), -end, saves, wanted is None]
+        asked, minus_end, saves, lacks = ranks.most(numbers)
+        if saves != -size and lacks:
+            reason = ranks.from_rank(-saves, wanted)
+            if wanted is None:
+                state.save(str(reason))
+        if (highest := -(-asked // size)) > -minus_end:  # of the first rank that has it
+            own = state.stop_reason, state.is_interrupted
+            reason, is_paused = ranks.from_rank(-asked % size, own)
+            if end < highest:
+                state.stop(str(reason), resumable=is_paused)
+        self.waits = False
+
+    def compare_weights(self, epoch: int, sums: Callable[[], tuple[int, int]]) -> None:
+        """Warn once if the ranks' weights differ after epoch 1, 2, 4, 8 or so on.
+
+        Args:
+            epoch: The epoch that has ended.
+            sums: Gives checksums of weights that are averaged, and of others.
+        """
+        if not self.is_on or self._has_warned_of_weights or epoch & (epoch - 1):
+            return
+        self.waits = True
+        averaged, others = sums()
+        found = ranks.most([averaged, -averaged, others, -others])
         self.waits = False
         apart = [text for text, n in ((APART, 0), (ALONE, 2)) if found[n] != -found[n + 1]]
-        self._has_warned_of_weights |= bool(apart)
+        self._has_warned_of_weights = bool(apart)
         for text in apart if ranks.rank() == 0 else ():
-            logger.warning(text, state.epoch)
-        if asked == nobody:
-            return
-        reason, is_interrupted = ranks.from_rank(-asked, (state.stop_reason, state.is_interrupted))
-        if state.stop_reason is None:
-            (state.interrupt if is_interrupted else state.stop)(str(reason))
+            logger.warning(text, epoch)
 
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:

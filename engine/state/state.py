@@ -188,8 +188,8 @@ class State(Generic[Batch, Output]):
     def stop(self, reason: str, *, resumable: bool = False) -> None:
         """End the run after the current iteration, or as soon as no accumulation window is open.
 
-        With several ranks, all of them have to call this in the same iteration. At the end of an
-        epoch, one rank is enough: the ranks agree there.
+        With several ranks, all of them have to call this in the same iteration. Outside of epochs
+        and at their end, one rank is enough: the ranks agree there.
 
         Args:
             reason: What `stop_reason` will say. The first reason stays, but a run that was only

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 from camshaft import Engine, Events, ranks, seed_everything, supervised
-from camshaft.handlers import Checkpoint, Validate
+from camshaft.handlers import Checkpoint, Validate, checkpoints
 
 DIRECTORY = Path(sys.argv[1])
 COUNTS = 5, 3
@@ -215,9 +215,10 @@ def a_run_whose_last_epoch_found_no_common_batch_can_be_carried_on():
 def equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch():
     engine = Engine(lambda state, batch: None)
     for data, options, sent in [
-        # Whether the ranks are alike, whether to stop; lengths, at first and for each epoch.
-        (range(7), {}, (1 + 3 + 4, 0)),
-        (Unsized(range(7)), {}, (1 + 3 * 8 + 3 + 4, 0)),
+        # Whether the ranks are alike; what one asks for after each epoch, and at the beginning and
+        # the end; lengths, at first and for each epoch.
+        (range(7), {}, (1 + 3 + 3 + 4, 0)),
+        (Unsized(range(7)), {}, (1 + 3 * 8 + 3 + 3 + 4, 0)),
         (Unsized(range(7)), {"uneven": "ignore"}, (0, 0)),
     ]:
         with Sent() as found:
@@ -312,6 +313,24 @@ def a_resumed_run_is_the_same_run():
             torch.rand(3)
             assert train(directory, known) == whole, (known, stop_at)
     told()
+
+
+def outside_of_epochs_all_ranks_do_what_one_asks_for():
+    for event in (Events.LOADING, Events.STARTED, Events.EPOCH_COMPLETED, Events.COMPLETED):
+        for number, name in enumerate(("save", "stop", "interrupt")):
+            engine = Engine(lambda state, batch: None)
+            directory = DIRECTORY / f"{event.name}-{name}"
+            engine.add(Checkpoint(directory, when=Events.ITERATION_COMPLETED(at=5)))
+
+            @engine.on(event(at=1))
+            def ask(state, name=name, alone=number % 2):
+                if ranks.rank() == alone:
+                    getattr(state, name)("why")
+
+            state = engine.run(batches(1), max_epochs=2)
+            found = state.iteration, [each.manifest.reason for each in checkpoints(directory)]
+            assert ranks.gathered(found) == [found] * 2, (event, name, found)
+            told()
 
 
 MESSAGES = Messages()

@@ -26,8 +26,10 @@ from camshaft import (
     Padded,
     SeededSamples,
     ShardedStream,
+    SharedOrder,
     handlers,
     loader,
+    on_rank,
 )
 from camshaft.handlers import schedules
 
@@ -46,7 +48,7 @@ NAMES = {
     **{each.__name__: each for each in (RandomSampler, WeightedRandomSampler)},
     **{each.__name__: each for each in (StatefulDataLoader, LengthBatches, Padded)},
     **{each.__name__: each for each in (ConcatDataset, Subset, Mixture, SeededSamples)},
-    **{each.__name__: each for each in (ShardedStream, loader)},
+    **{each.__name__: each for each in (ShardedStream, SharedOrder, loader, on_rank)},
     **{each.__name__: each for each in (CatMetric, MeanMetric, RunningMean)},
     **vars(sources),
     **vars(steps),

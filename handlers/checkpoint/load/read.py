@@ -205,10 +205,10 @@ def _number_of_part(count: int) -> int:
 class ScriptTensors:
     """Finds, for a saved tensor, the distributed tensor of the script that has its layout.
 
-    The state of an optimizer is found by the place of its parameter. What handlers remember has the
-    layout of the weight of the same name, such as `run.memory.Best.weights.layers.0.weight`; if it
-    was saved in pieces, that of any weight of the same shape. A module's own weights are filled as
-    they are; see `load_weights`.
+    The state of an optimizer, or a copy of it, is found by the place of its parameter. What a
+    handler remembers has the layout of the weight of the same name, such as
+    `run.memory.Best.weights.layers.0.weight`; if it was saved in pieces, that of any weight of the
+    same shape. A module's own weights are filled as they are; see `load_weights`.
     """
 
     def __init__(self, objects: Mapping[str, Any]) -> None:
@@ -241,8 +241,11 @@ class ScriptTensors:
     def _like(self, name: str) -> list[Any]:
         words = name.split(".")
         for at, word in enumerate(words[:-1]):
-            if word == "state" and (params := self._kept.get(".".join(words[:at]))):
-                index = words[at + 1]
+            if word != "state" and not word.isdigit():
+                continue
+            owners = (".".join(words[first:at]) for first in range(at))
+            if params := next((self._kept[each] for each in owners if each in self._kept), None):
+                index = words[at + 1] if word == "state" else word
                 found = [params[int(index)]] if index.isdigit() and int(index) < len(params) else []
                 return [each for each in found if is_spread(each)]
         tails = (".".join(words[at:]) for at in range(len(words)))

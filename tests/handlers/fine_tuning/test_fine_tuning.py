@@ -165,6 +165,16 @@ def test_what_the_script_freezes_or_thaws_by_itself_stays_so_after_a_resume(stop
     assert values(model) == values(expected) == values(carried)
 
 
+def test_a_finished_run_that_is_started_again_and_carried_on_stays_frozen(tmp_path):
+    for _ in range(2):
+        save = Checkpoint(tmp_path, when=Events.COMPLETED, resume=True)
+        engine, model, _ = script(Freeze("backbone.*"), save)
+        before = values(model.backbone)
+        state = engine.run(BATCHES, max_epochs=1)
+    engine.run(BATCHES, max_epochs=2, state=state)
+    assert values(model.backbone) == before
+
+
 def test_a_state_carried_on_stays_frozen():
     engine, model, _ = script(Freeze("backbone.*", until=Events.EPOCH_STARTED(at=3)))
     before = values(model.backbone)
