@@ -230,7 +230,7 @@ class Loop(Generic[Batch, Output]):
         self.moments.announce(Events.EPOCH_COMPLETED, state)
         if control.has_left:  # the resumed run completes this epoch
             control.in_epoch, control.epoch_stopped = True, stopped
-        else:
+        elif feed.in_step.is_on:
             feed.in_step.agree_on_requests(state)
             sums = partial(modules.sums_of_weights, self.engine)
             feed.in_step.compare_weights(state.epoch, sums)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 from .. import ranks
@@ -16,9 +17,9 @@ logger: logging.Logger = logging.getLogger("camshaft")
 WAYS = ("stop", "error", "ignore")
 APART = (
     "after epoch %d, the ranks have other weights, which DistributedDataParallel keeps alike: they "
-    "train apart. It averages no weight that was frozen when it was made: freeze by "
-    "Freeze(pattern, until=...), which begins later. If one rank skips a step or changes a weight, "
-    "all have to: if ranks.any_rank(flag): state.skip_step()"
+    "train apart. It averages no weight that was frozen when it was made: make it with "
+    "find_unused_parameters=True, and freeze by Freeze(pattern, until=...). If one rank skips a "
+    "step or changes a weight, all have to: if ranks.any_rank(flag): state.skip_step()"
 )
 ALONE = (
     "after epoch %d, the ranks have other weights, and nothing averages their gradients: each one "
@@ -48,7 +49,7 @@ class InStep:
         self._asks = False
         self._has_warned = self._has_warned_of_weights = False
 
-    @property
+    @cached_property
     def is_on(self) -> bool:
         """True if there are other ranks to keep step with."""
         return self.uneven != "ignore" and ranks.world_size() > 1
@@ -129,7 +130,7 @@ class InStep:
             epoch: The epoch that has ended.
             sums: Gives checksums of weights that are averaged, and of others.
         """
-        if not self.is_on or self._has_warned_of_weights or epoch & (epoch - 1):
+        if self._has_warned_of_weights or epoch & (epoch - 1):
             return
         self.waits = True
         averaged, others = sums()

@@ -216,9 +216,9 @@ def equal_numbers_are_compared_once_an_epoch_and_unknown_ones_at_each_batch():
     engine = Engine(lambda state, batch: None)
     for data, options, sent in [
         # Whether the ranks are alike; what one asks for after each epoch, and at the beginning and
-        # the end; lengths, at first and for each epoch.
-        (range(7), {}, (1 + 3 + 3 + 4, 0)),
-        (Unsized(range(7)), {}, (1 + 3 * 8 + 3 + 3 + 4, 0)),
+        # the end; lengths, at first and for each epoch; weights, after epochs 1 and 2.
+        (range(7), {}, (1 + 3 + 3 + 4 + 2, 0)),
+        (Unsized(range(7)), {}, (1 + 3 * 8 + 3 + 3 + 4 + 2, 0)),
         (Unsized(range(7)), {"uneven": "ignore"}, (0, 0)),
     ]:
         with Sent() as found:
