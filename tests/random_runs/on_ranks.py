@@ -107,9 +107,11 @@ def start(plan, place, leave, totals, number):
             try:
                 os.environ.update(Processes.rank_environment(store, rank, RANKS))
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
-                with suppress(Killed), ranks.process_group("gloo", timeout=2 * SECONDS):
+                # A rank that has ended waits in vain for one that raises behind its last message.
+                left = (Killed, RuntimeError) if leave and leave.how == "raise" else ()
+                with suppress(*left), ranks.process_group("gloo", timeout=2 * SECONDS):
                     told = told_by_rank(plan, place, leave, totals[rank], number)
-                    if told["outcome"] is None:
+                    if told["outcome"] is None and left:
                         raise Killed  # out of the group, as the error of a script
                 file.write_bytes(pickle.dumps(told))
                 os._exit(0)
