@@ -23,8 +23,11 @@ WIDEST = 64
 """The most elements of a container that is searched: a larger container is data."""
 MOST = 5_000
 """The most objects that are searched in all."""
-FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", PACKAGE} - {"__main__"}
-FOREIGN |= {"optuna", "sqlalchemy"}  # a trial leads to a whole database
+FOREIGN = {
+    *sys.stdlib_module_names,
+    *("builtins", "torch", "numpy", PACKAGE),
+    *("optuna", "sqlalchemy"),  # a trial of Optuna leads to the whole client of a database
+} - {"__main__"}
 """Packages whose objects and functions are not searched."""
 WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id)))
 """Types of what may call one function of a script."""
