@@ -135,6 +135,7 @@ def weight_of(output: Any, weight: Weight, who: str) -> Number:
         "samples it is of: it has no 'prediction' or 'target'; give weight=, a function of the "
         "output or a number: weight=lambda output: len(output['names']), or weight=1 if every "
         "batch counts the same"
+        + ("; at STEP_COMPLETED, it is not there yet: use ITERATION_COMPLETED" * (output is None))
     )
 
 

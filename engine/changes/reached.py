@@ -23,7 +23,11 @@ WIDEST = 64
 """The most elements of a container that is searched: a larger container is data."""
 MOST = 5_000
 """The most objects that are searched in all."""
-FOREIGN = {*sys.stdlib_module_names, "builtins", "torch", "numpy", PACKAGE} - {"__main__"}
+FOREIGN = {
+    *sys.stdlib_module_names,
+    *("builtins", "torch", "numpy", PACKAGE),
+    *("optuna", "sqlalchemy"),  # a trial of Optuna leads to the whole client of a database
+} - {"__main__"}
 """Packages whose objects and functions are not searched."""
 WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id)))
 """Types of what may call one function of a script."""
@@ -211,14 +215,23 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     own = attributes_of(thing)
     slots, methods = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
-    if slots := slots and [key for key in slots if key not in own and hasattr(thing, key)]:
+    if slots := slots and [key for key in slots if key not in own and _is_set(thing, key)]:
         found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
     return found + [Reach(name, each) for each in methods] if methods else found
 
 
+def _is_set(thing: object, name: str) -> bool:
+    # Not `hasattr`: it would have a class such as SQLAlchemy's compute the value, or fail to.
+    try:
+        object.__getattribute__(thing, name)
+    except AttributeError:
+        return False
+    return True
+
+
 def attributes_of(thing: object) -> dict[str, Any]:
     """The attributes of an object, also if its class answers every name, as those of llvmlite."""
-    own = getattr(thing, "__dict__", None)
+    own = thing.__dict__ if _is_set(thing, "__dict__") else None
     return own if isinstance(own, dict) else {}
 
 
@@ -337,8 +350,9 @@ def _operations(function: CodeType) -> Iterator[tuple[str, Any]]:
 
 def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
-    has_attributes = hasattr(thing, "__dict__") or hasattr(type(thing), "__slots__")
-    return has_attributes and _is_kind_of_the_script(type(thing))
+    kind = type(thing)
+    has_attributes = hasattr(kind, "__slots__") or _is_set(thing, "__dict__")
+    return has_attributes and _is_kind_of_the_script(kind)
 
 
 @once_a_type

@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Literal
 
+from ...engine.modules import untouched
 from ..files import RemovedError
 from .rows import MOST, Row, Start, Writer
 
@@ -74,7 +75,8 @@ class Direct(Delivery):
         self.written = rows[0].number - 1 if rows else 0
         self._is_removed = False
         try:
-            self._writer, self._missed = self.writer(start), None
+            with untouched({}, None):  # a client may draw random numbers, such as for a name
+                self._writer, self._missed = self.writer(start), None
         except (TypeError, ValueError):
             raise
         except Exception as error:

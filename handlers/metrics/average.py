@@ -44,7 +44,8 @@ class Average:
             the number of targets that `supervised(..., weight=)` counts, or of samples in its
             `target`, or else in its `prediction`.
         skip_nan: True to leave NaN out; otherwise one NaN makes the mean NaN.
-        when: When to write; by default at the end of the epoch, or when loggers write a row.
+        when: When to write; by default at the end of the epoch, or, of a window and an exponential
+            mean, every 50 iterations and after each epoch, as loggers do by default.
         name: The name of the mean, instead of the names above.
 
     Raises:

@@ -139,7 +139,8 @@ class Horizon:
         return ValueError(
             f"{what} cannot be known, because the data does not say how many batches it has: pass "
             "run(..., max_steps=) to limit the run by steps, or epoch_length= to say what an epoch "
-            "is"
+            "is; or LRSchedule(..., horizon=) with their number; or move the rate by epochs: "
+            "when=Events.EPOCH_COMPLETED"
         )
 
 

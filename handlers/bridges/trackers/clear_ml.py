@@ -65,6 +65,7 @@ class ClearML(LogsToTracker):
 
     def _begin(self, kind: Any, start: Start) -> Any:
         tag, found = f"camshaft:{start.run}", list[Any]()
+        kind.set_random_seed(None)  # `init` would seed Python, NumPy and torch in mid-run
         if self.offline:
             kind.set_offline(offline_mode=True)
         elif start.is_resumed:

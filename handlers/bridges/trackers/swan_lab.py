@@ -54,6 +54,8 @@ class SwanLab(LogsToTracker):
             log_dir=os.fspath(self.directory),
             config=self.config,
             id=start.run,
+            name=start.run,  # it would draw a name and a colour from Python's generator
+            color=f"#{start.run[:6]}",
             resume="allow",
         )
         run = client.init(**arguments)

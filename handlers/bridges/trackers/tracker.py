@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
-from ....engine import EventEnum, Trigger
+from ....engine import EventEnum, State, Trigger
+from ....engine.modules import untouched
 from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, as_bytes, need, plain
 from ...loggers import LogsRows, Row
 
@@ -35,6 +38,13 @@ class LogsToTracker(LogsRows):
 
     def __post_init__(self) -> None:
         need(self.library, type(self).__name__, self.extra)
+
+    def open_log(self, state: State[Any, Any]) -> None:
+        """Open the log where the run is."""
+        # Not first in its thread: comet_ml 3.58 draws from Python's generator when it is imported.
+        with suppress(Exception), untouched({}, None):  # the thread warns of an error
+            import_module(self.library)
+        super().open_log(state)
 
     @property
     def config(self) -> dict[str, Any]:

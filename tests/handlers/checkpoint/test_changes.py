@@ -679,6 +679,12 @@ def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_o
         def __getattr__(self, name):
             return lambda: name
 
+    class Memoized:  # as SQLAlchemy, which a trial of Optuna leads to, computes its slots
+        __slots__ = ("ref",)
+
+        def __getattr__(self, name):
+            raise TypeError("cannot create weak reference")
+
     class Functional:  # as the optimizers of torchopt
         def __init__(self, tensors):
             self.param_groups = [tuple(tensors)]
@@ -689,10 +695,11 @@ def test_things_of_other_libraries_that_answer_in_ways_of_their_own_are_passed_o
                 self.param_groups[0][0].sub_(gradient)
 
     model, absent, symbols = nn.Linear(2, 1, bias=False), Missing(), Symbols()
+    memoized = Memoized()
     optimizer = Functional(model.parameters())
 
     def step(state, batch):
-        if type(absent) is Missing and symbols.add() == "add":
+        if type(absent) is Missing and symbols.add() == "add" and memoized is not None:
             optimizer.step(model(batch).mean())
 
     engine = Engine(step, Checkpoint(tmp_path, resume=True), objects={"model": model})

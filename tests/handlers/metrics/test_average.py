@@ -67,6 +67,15 @@ def test_a_supervised_engine_tells_its_samples():
     assert metrics["loss/epoch"] != metrics["loss"]
 
 
+def test_within_the_step_there_is_no_output_yet_to_count_by():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    engine.add(Average("loss", over=2, when=Events.STEP_COMPLETED(every=2)))
+    with pytest.raises(TypeError, match="not there yet: use ITERATION_COMPLETED"):
+        engine.run([(torch.ones(3, 2), torch.ones(3, 1))] * 2, max_epochs=1)
+
+
 def test_an_epoch_begins_anew_and_one_that_is_cut_short_has_a_mean_too():
     engine = engine_of(Average("loss", weight=1))
     seen = []

@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn.functional import mse_loss
 
 from camshaft import Engine, Events, Stage, supervised
+from camshaft.engine.changes.reached import functions_of, search
 from camshaft.handlers import (
     Checkpoint,
     JSONLines,
@@ -101,6 +102,21 @@ def test_the_step_is_on_the_clock_of_the_trigger(when, steps):
     engine = build(OptunaPruning(trial, metric="loss", when=when))
     engine.run(data(), max_epochs=None, max_iterations=5)
     assert sorted(trial.study.trials[0].intermediate_values) == steps
+
+
+@pytest.mark.slow
+def test_a_function_of_the_run_may_hold_a_trial_whose_storage_is_not_searched(tmp_path):
+    study = optuna.create_study(storage=f"sqlite:///{tmp_path}/study.db")
+    trial, seen = study.ask(), []
+
+    def tell(state):
+        seen.append((trial.number, state.epoch))
+
+    engine = build(Checkpoint(tmp_path / "run"))
+    engine.on(Events.EPOCH_COMPLETED)(tell)
+    engine.run(data(), max_epochs=2)
+    assert seen == [(0, 1), (0, 2)]
+    assert len(search(functions_of([tell]))) < 10
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """A tracker of one's own, in twenty lines."""
 
+from importlib.util import find_spec
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -86,3 +89,30 @@ def test_media_come_in_the_row_of_their_moment(tracked):
     Engine(train_step, Logger(Tracker, when=EACH)).run([1, 2], max_epochs=1)
     [rows] = tracked.values()
     assert [list(media) for _, _, media in rows.values()] == [["note"], ["note", "seen"]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [
+        ("ClearML", "clearml"),
+        ("Comet", "comet_ml"),
+        ("MLflow", "mlflow"),
+        ("SwanLab", "swanlab"),
+        ("TensorBoard", "tensorboardX"),  # which imports comet_ml
+        ("WandB", "wandb"),
+    ],
+)
+def test_no_client_draws_from_the_random_numbers_of_the_training(
+    processes, tmp_path, name, library
+):
+    """It would at a moment of its own, in its thread; ClearML even seeds them all."""
+    if find_spec(library) is None:
+        pytest.skip(f"needs {library}")
+    env = {
+        "CLEARML_CACHE_DIR": str(tmp_path),
+        "CLEARML_CONFIG_FILE": str(tmp_path / "clearml.conf"),
+    }
+    script = tmp_path / "script.py"  # not in a repository, whose differences ClearML would read
+    script.write_text(Path(__file__).with_name("random_numbers.py").read_text())
+    processes.run(script, name, cwd=tmp_path, env=env, fresh=True)
