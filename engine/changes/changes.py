@@ -32,7 +32,7 @@ from ..state import (
 )
 from .held import address_of, addresses_in
 from .inventory import DATA, OF_DATA, Inventory, is_kept, is_kind_by_user
-from .reached import FILLABLE, is_only_filled, trains
+from .reached import FILLABLE, called_by, is_only_filled, trains
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -232,12 +232,14 @@ class Changes:
         tensors = {n: address_of(v) for n, (v, _) in found.items() if is_plain_tensor(v)}
         saved = addresses_in(engine.objects.values()) if tensors else set()
         names |= {name for name, address in tensors.items() if address in saved}
+        known = self._records
+        new = [n for n, (v, _) in found.items() if isinstance(v, FILLABLE) and n not in known]
+        codes = called_by(self._inventory.functions) if new else ()
+        for name in new:
+            # By all its names; by its own alone too, as an identity may be given out again.
+            names_of = [name], [name, *self._inventory.names.get(id(found[name][0]), ())]
+            known[name] = all(is_only_filled(each, codes) for each in names_of)
         for name, (value, _) in found.items():
-            if isinstance(value, FILLABLE) and name not in self._records:
-                # By all its names; by its own alone too, as an identity may be given out again.
-                names_of = [name], [name, *self._inventory.names.get(id(value), ())]
-                filled = (is_only_filled(each, self._inventory.functions) for each in names_of)
-                self._records[name] = all(filled)
             if value is GONE or self._records.get(name):
                 names.add(name)
         return found.keys() & names

@@ -231,7 +231,10 @@ def _is_set(thing: object, name: str) -> bool:
 
 def attributes_of(thing: object) -> dict[str, Any]:
     """The attributes of an object, also if its class answers every name, as those of llvmlite."""
-    own = thing.__dict__ if _is_set(thing, "__dict__") else None
+    try:
+        own = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return {}
     return own if isinstance(own, dict) else {}
 
 
@@ -279,7 +282,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(each)
 
 
-def _called_by(functions: Iterable[object]) -> set[CodeType]:
+def called_by(functions: Iterable[object]) -> set[CodeType]:
     """The code of functions, and of those that they name, and so may call, of what they reach."""
     given = [getattr(each, "func", each) for each in functions]  # of a partial
     reach = search(functions_of(functions))
@@ -295,17 +298,18 @@ def _called_by(functions: Iterable[object]) -> set[CodeType]:
         called |= more
 
 
-def is_only_filled(names: Iterable[str], functions: Iterable[object]) -> bool:
-    """True if functions, and those that they reach, use a thing of these names only to fill it.
+def is_only_filled(names: Iterable[str], codes: Iterable[CodeType]) -> bool:
+    """True if this code, of `called_by`, uses a thing of these names only to fill it.
 
     >>> losses, rows, rates = [], {}, [0.1]
     >>> def step(state, batch):
     ...     losses.append(batch * rates[-1])
     ...     rows.setdefault(state.epoch, []).append(batch)
-    >>> [is_only_filled([each], [step]) for each in ("losses", "rows", "rates", "self.losses")]
+    >>> codes = called_by([step])
+    >>> [is_only_filled([each], codes) for each in ("losses", "rows", "rates", "self.losses")]
     [True, True, False, False]
     """
-    uses, filled, codes = 0, 0, _called_by(functions)
+    uses, filled = 0, 0
     for name in names:
         owner, _, key = name.partition(" ")[0].rpartition(".")
         if key.endswith("]"):  # whatever reads its container may read it
@@ -337,22 +341,25 @@ def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:
     return " ".join(words) + " "
 
 
-def _operations(function: CodeType) -> Iterator[tuple[str, Any]]:
+@lru_cache(maxsize=4096)
+def _operations(function: CodeType) -> list[tuple[str, Any]]:
     """The operations of a function with their arguments, as Python 3.11 names them."""
+    found = list[tuple[str, Any]]()
     for each in dis.get_instructions(function):
         # Later ones have LOAD_FAST_BORROW, and LOAD_FAST_LOAD_FAST of two variables.
         if fast := re.findall("(LOAD|STORE)_FAST", each.opname):
             names = each.argval if isinstance(each.argval, tuple) else (each.argval,)
-            yield from ((f"{part}_FAST", name) for part, name in zip(fast, names, strict=False))
+            found += ((f"{part}_FAST", name) for part, name in zip(fast, names, strict=False))
         elif each.opname not in HIDDEN:
-            yield each.opname, each.argval
+            found.append((each.opname, each.argval))
+    return found
 
 
 def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
     kind = type(thing)
-    has_attributes = hasattr(kind, "__slots__") or _is_set(thing, "__dict__")
-    return has_attributes and _is_kind_of_the_script(kind)
+    has_attributes = kind.__dictoffset__ or hasattr(kind, "__slots__")
+    return bool(has_attributes) and _is_kind_of_the_script(kind)
 
 
 @once_a_type

@@ -18,7 +18,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
-from camshaft.engine.changes.reached import is_only_filled
+from camshaft.engine.changes.reached import called_by, is_only_filled
 from camshaft.handlers import Checkpoint, Freeze, LRSchedule, Metrics
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
@@ -711,7 +711,7 @@ def test_a_variable_that_one_operation_reads_beside_another_is_read():
         rows.append(1)
         return other, rows  # from Python 3.13 on, one operation
 
-    assert not is_only_filled(["rows"], [step])
+    assert not is_only_filled(["rows"], called_by([step]))
 
 
 class Past:
