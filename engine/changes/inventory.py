@@ -53,8 +53,8 @@ class Inventory:
 
     def __init__(self, state: State[Any, Any]) -> None:
         self._state = state
-        self.notes = SettingsNoted()
-        self.unsaved = Unsaved(state)
+        self.notes: SettingsNoted = SettingsNoted()
+        self.unsaved: Unsaved = Unsaved(state)
         """Objects with a state that no checkpoint holds."""
         self._held: set[int] = self.unsaved.held
         self._whole: set[int] = set()
@@ -265,4 +265,4 @@ def is_noted(owner: Any) -> bool:
     return isinstance(owner, HOLDERS) or is_kind_by_user(type(owner))
 
 
-is_kind_by_user = once_a_type(is_by_user)
+is_kind_by_user: Callable[[type], bool] = once_a_type(is_by_user)

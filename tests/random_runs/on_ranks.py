@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
-from conftest import Processes
+from of_torchrun import rank_environment, rank_store
 from torch.distributed.tensor import DTensor
 
 from camshaft import ranks
@@ -99,13 +99,13 @@ def local(value):
 
 def start(plan, place, leave, totals, number):
     """One attempt on both ranks, in processes of their own: what each tells, None if killed."""
-    store, children = Processes.rank_store(), []
+    store, children = rank_store(), []
     for rank in range(RANKS):
         file = place.with_name(f"told {rank}")
         file.unlink(missing_ok=True)
         if (process := os.fork()) == 0:
             try:
-                os.environ.update(Processes.rank_environment(store, rank, RANKS))
+                os.environ.update(rank_environment(store, rank, RANKS))
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
                 # A rank that has ended waits in vain for one that raises behind its last message.
                 left = (Killed, RuntimeError) if leave and leave.how == "raise" else ()
