@@ -70,7 +70,8 @@ class Stops:
         if came < size and store.check([beyond]):
             raise _unlike(asked, store.get(beyond).decode())
         if came < size:
-            raise _unlike(asked, f"{came} of {size} ranks were")
+            missing = f"{size - came} of {size} ranks gave no answer"
+            raise _unlike(asked, f"{missing}: they were not asked, were killed, or hang")
         if (alike := store.add(f"{box}/{iteration} {what}", 0)) < size:
             raise _unlike(asked, f"{size - alike} of {size} ranks to do something else")
 
