@@ -25,7 +25,6 @@ from threading import Lock, Thread
 
 import hypothesis
 import pytest
-from of_torchrun import rank_environment, rank_store
 
 MODULE = """
 import runpy, sys
@@ -163,8 +162,22 @@ class Processes:
             each.store = store  # which closes with the last of them
         return started
 
-    rank_store = staticmethod(rank_store)
-    rank_environment = staticmethod(rank_environment)
+    @staticmethod
+    def rank_store():
+        """What torchrun's agent keeps for its ranks."""
+        from torch.distributed import TCPStore
+
+        return TCPStore("localhost", 0, is_master=True, wait_for_workers=False)
+
+    @staticmethod
+    def rank_environment(store, rank, count):
+        """The variables that torchrun sets for one of the ranks of a host."""
+        return {
+            **{"MASTER_ADDR": "localhost", "MASTER_PORT": str(store.port)},
+            **{"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)},
+            **{"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            **{"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RESTART_COUNT": "0"},
+        }
 
     def run_ranks(self, count, script, *arguments, code=0, **options):
         """Run a script on so many ranks to its end, as `run` does; a result for each."""

@@ -36,7 +36,7 @@ EVALUATION_CALLS = 16
 
 They are the engine's functions and the mean of the loss; what the whole pass has around it is not.
 """
-README_MODULES = 159
+README_MODULES = 163
 """Modules of Camshaft that the imports of the README's script load: each takes CPU at the start."""
 FIRING = 2
 """Calls by which a moment finds whom to call, however many there are."""

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from unittest.mock import patch
 
 import torch
-from of_torchrun import rank_environment, rank_store
 from torch.distributed.tensor import DTensor
 
 from camshaft import ranks
@@ -97,15 +96,18 @@ def local(value):
     return [local(each) for each in value] if type(value) is list else value
 
 
-def start(plan, place, leave, totals, number):
-    """One attempt on both ranks, in processes of their own: what each tells, None if killed."""
-    store, children = rank_store(), []
+def start(launch, plan, place, leave, totals, number):
+    """One attempt on both ranks, in processes of their own: what each tells, None if killed.
+
+    The fixture `processes` can `launch` them as torchrun does.
+    """
+    store, children = launch.rank_store(), []
     for rank in range(RANKS):
         file = place.with_name(f"told {rank}")
         file.unlink(missing_ok=True)
         if (process := os.fork()) == 0:
             try:
-                os.environ.update(rank_environment(store, rank, RANKS))
+                os.environ.update(launch.rank_environment(store, rank, RANKS))
                 faulthandler.dump_traceback_later(SECONDS, exit=True)
                 # A rank that has ended waits in vain for one that raises behind its last message.
                 left = (Killed, RuntimeError) if leave and leave.how == "raise" else ()
@@ -124,7 +126,7 @@ def start(plan, place, leave, totals, number):
     return [pickle.loads(file.read_bytes()) if not any(codes) else None for _, file in children]
 
 
-def tell(plan, root, leaves=(), totals=None):
+def tell(launch, plan, root, leaves=(), totals=None):
     """Run a plan to its end on both ranks, and start it once more: a story for each rank."""
     stories, place, waiting = [Story() for _ in range(RANKS)], root / "run", list(leaves)
     place.mkdir(parents=True)
@@ -132,7 +134,7 @@ def tell(plan, root, leaves=(), totals=None):
         leave = waiting.pop(0) if waiting else None
         if leave and len(leave.on) > 1 and totals[0][leave.kill.at] != totals[1][leave.kill.at]:
             leave = None  # they would not be left at the same place
-        found = start(plan, place, leave, totals or [Counter()] * RANKS, number)
+        found = start(launch, plan, place, leave, totals or [Counter()] * RANKS, number)
         for rank, (story, told) in enumerate(zip(stories, found, strict=True)):
             story.resumes += number > 0
             if told is None or (leave and told["is left"]):
@@ -145,7 +147,7 @@ def tell(plan, root, leaves=(), totals=None):
                 assert is_caused, told["error"]
         if all(told and told["outcome"] and not told["is interrupted"] for told in found):
             break
-    again = start(plan, place, None, [Counter()] * RANKS, MOST)
+    again = start(launch, plan, place, None, [Counter()] * RANKS, MOST)
     assert not any(told["error"] for told in again), again[0]["error"] or again[1]["error"]
     for story, told, once_more in zip(stories, found, again, strict=True):
         story.outcome, story.again = Outcome(told["outcome"], {}), Outcome(once_more["outcome"], {})
@@ -153,10 +155,10 @@ def tell(plan, root, leaves=(), totals=None):
     return stories
 
 
-def check(plan, leaves, root):
+def check(launch, plan, leaves, root):
     """Run a plan whole, and left at each of the places: the same; return how the second went."""
-    whole = tell(plan, root / "whole")
-    parts = tell(plan, root / "parts", leaves, [each.counts for each in whole])
+    whole = tell(launch, plan, root / "whole")
+    parts = tell(launch, plan, root / "parts", leaves, [each.counts for each in whole])
     for rank in range(RANKS):
         told = compare(whole[rank], parts[rank])
         assert told is None, f"rank {rank}: {told}"

@@ -13,7 +13,7 @@ from random_runs.on_ranks import Leave, PlanOnRanks, check
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-def look_at(place, number, seeded):
+def look_at(launch, place, number, seeded):
     """Compare so many drawn runs; the first difference is printed as text that can be run again."""
     counts = Counter()
 
@@ -29,7 +29,7 @@ def look_at(place, number, seeded):
         plan, leaves = script
         counts.update(draws=1)
         try:
-            counts.update(check(plan, leaves, Path(place, str(counts["draws"]))))
+            counts.update(check(launch, plan, leaves, Path(place, str(counts["draws"]))))
         except Exception as error:
             error.add_note(f"check({plan!r}, {leaves!r})")
             print(*error.__notes__, error, sep="\n", flush=True)
@@ -41,22 +41,22 @@ def look_at(place, number, seeded):
 
 
 @pytest.mark.slow
-def test_a_rewind_after_a_resume_puts_back_shards_of_the_momentum(tmp_path):
+def test_a_rewind_after_a_resume_puts_back_shards_of_the_momentum(processes, tmp_path):
     handlers = (
         "Checkpoint(place, when=STEP_COMPLETED(at=7), resume=True, background=False)",
         "SpikeGuard('rewind', steps=3, deviations=0.5, window=3, limit=1000)",
     )
     data, engine = "DataLoader(Buffered(15 + R), 2)", "supervised(3, precision='bf16')"
     plan = PlanOnRanks(data, engine, handlers, "epoch_length=16, max_epochs=4", "shard='1'")
-    check(plan, [Leave("raise", Kill("ITERATION_STARTED", 900), (0, 1))], tmp_path)
+    check(processes, plan, [Leave("raise", Kill("ITERATION_STARTED", 900), (0, 1))], tmp_path)
 
 
 @pytest.mark.slow
-def test_a_few_runs_on_ranks_left_anywhere_are_the_whole_runs(tmp_path):
-    assert look_at(tmp_path, 5, 0)["resumes"]
+def test_a_few_runs_on_ranks_left_anywhere_are_the_whole_runs(processes, tmp_path):
+    assert look_at(processes, tmp_path, 5, 0)["resumes"]
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
-def test_hundreds_of_runs_on_ranks_left_anywhere_are_the_whole_runs(tmp_path):
-    assert look_at(tmp_path, 500, 1)["resumes"] > 500
+def test_hundreds_of_runs_on_ranks_left_anywhere_are_the_whole_runs(processes, tmp_path):
+    assert look_at(processes, tmp_path, 500, 1)["resumes"] > 500
