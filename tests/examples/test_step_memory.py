@@ -27,7 +27,8 @@ def test_one_process_tells_the_bytes_of_each_of_two_ranks(processes):
     (fake,) = told(processes.run(SCRIPT, *SMALL, "--batch-size", "12", "--ranks", "2"))
     for rank in processes.run_ranks(2, COUNTED, SCRIPT, "2", "12", "0"):
         real = int(rank.stdout.split()[-1])
-        assert abs(fake - real) < real / 1000
+        # A message's buffers are freed by another thread, on a busy machine a little later.
+        assert abs(fake - real) < real / 500
 
 
 def test_it_doubles_the_batch_until_it_no_longer_fits(processes):
