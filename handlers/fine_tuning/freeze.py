@@ -92,16 +92,16 @@ class Freeze:
         self._apply(state)
         found = state.recall(self, Found, saved=False)
         found.is_applied = True
-        for name, trains in memory.otherwise.items():
+        for name, trains in state.recall(self.note, dict[str, bool]).items():
             found.parameters[name][0].requires_grad_(trains)
 
     def note(self, state: State[Any, Any]) -> None:
         """Note, before a save, what the script has frozen or thawed by itself."""
-        state.recall(self, IsFrozen).otherwise = {
-            name: each.requires_grad
-            for name, each, trains in self._parameters(state)
-            if each.requires_grad != trains
-        }
+        otherwise = state.recall(self.note, dict[str, bool])
+        otherwise.clear()
+        for name, each, trains in self._parameters(state):
+            if each.requires_grad != trains:
+                otherwise[name] = each.requires_grad
 
     def freeze(self, state: State[Any, Any]) -> None:
         """Freeze now."""
@@ -166,11 +166,9 @@ class Freeze:
 
 @dataclass
 class IsFrozen:
-    """Whether the parameters are frozen; None before the run has begun."""
+    """True while frozen; None before the run has begun."""
 
     frozen: bool | None = None
-    otherwise: dict[str, bool] = field_of(default_factory=dict)
-    """By name: parameters that the script has frozen or thawed by itself, and if they train."""
 
 
 @dataclass
