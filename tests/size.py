@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 38_790, 56_650, 33_490, 86_100
+CORE, LINES, CODE, TESTS = 38_800, 56_660, 33_500, 86_110
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

@@ -135,15 +135,19 @@ def averaged_by(module: Module) -> Iterable[Tensor]:
 def sums_of_weights(engine: Any) -> tuple[int, int]:
     """Checksums of some numbers of the weights that `averaged_by` keeps alike, and of all others.
 
-    The others are those that train, and are no shards; none where ranks compute a batch together.
+    The others are those that train, that `DistributedDataParallel` does not have, and that are no
+    shards; none where ranks compute a batch together.
     """
     objects = all_modules(engine.objects.values())
     known = [*objects, *all_modules(engine.handlers.values())]
     averaged = {id(each): each for one in known for each in averaged_by(one)}
+    wrapped = [one for one in known if isinstance(one, DistributedDataParallel)]
+    inside = {id(each) for one in wrapped for each in one.parameters()}
     whole = objects if ranks.data_group() is None else []
-    trained = [e for one in whole for e in one.parameters() if e.requires_grad and not is_spread(e)]
-    others = {id(each): each for each in trained if id(each) not in averaged}
-    first, second = (map(sample, each.values()) for each in (averaged, others))
+    own = {id(each): each for one in whole for each in one.parameters(recurse=False)}
+    others = [e for key, e in own.items() if key not in inside and e.requires_grad]
+    first = map(sample, averaged.values())
+    second = map(sample, (each for each in others if not is_spread(each)))
     return crc32(b"".join(filter(None, first))), crc32(b"".join(filter(None, second)))
 
 

@@ -93,7 +93,8 @@ class Freeze:
         found = state.recall(self, Found, saved=False)
         found.is_applied = True
         for name, trains in state.recall(self.note, dict[str, bool]).items():
-            found.parameters[name][0].requires_grad_(trains)
+            if name in found.parameters:  # else this script's model has it no more
+                found.parameters[name][0].requires_grad_(trains)
 
     def note(self, state: State[Any, Any]) -> None:
         """Note, before a save, what the script has frozen or thawed by itself."""

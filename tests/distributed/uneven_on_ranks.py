@@ -156,9 +156,11 @@ def ranks_that_train_apart_are_told_once():
 
 
 def ranks_without_an_average_are_told_that_each_trains_a_model_of_its_own():
-    def trained(averages=False, alone=False):
+    def trained(averages=False, alone=False, hook=None):
         with ranks.alone() if alone else nullcontext():
-            model = linear()
+            model = linear() if hook is None else DistributedDataParallel(linear())
+            if hook is not None:
+                model.register_comm_hook(None, hook)
             engine = supervised(model, torch.optim.SGD(model.parameters(), lr=0.1), mse_loss)
             if averages:
                 engine.on(Events.BACKWARD_COMPLETED)(lambda state: average(model))
@@ -169,8 +171,15 @@ def ranks_without_an_average_are_told_that_each_trains_a_model_of_its_own():
         for each in model.parameters():
             each.grad.copy_(ranks.total(each.grad) / 2)
 
+    def own(_, bucket):
+        """What a hook of local SGD does between two averages."""
+        future = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
     assert len(trained()) == (ranks.rank() == 0)
     assert not trained(averages=True)
+    assert not trained(hook=own)
     assert not trained(alone=True)
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from os import PathLike
@@ -130,15 +130,18 @@ class SavingHandler:
             OSError: The save could not be written.
         """
         recorder = self.recorder(state)
-        has_ended = state.error is None and state.iteration and not state.is_interrupted
-        is_unasked = has_ended and not recorder.was_asked and ranks.rank() == 0
-        if is_unasked and not recorder.depot.home.names:
-            logger.warning(
-                "%s(%r) has saved nothing: %r did not fire in %d iterations. Write last=True into "
-                "the trigger, to save at the end too",
-                *(type(self).__name__, str(self.directory), Trigger.of(self.when), state.iteration),
-            )
         recorder.close(state)
+        has_ended = state.error is None and state.iteration and not state.is_interrupted
+        if not has_ended or recorder.was_asked or ranks.rank():
+            return
+        with suppress(OSError):  # a directory that cannot be listed is no error of the run
+            if not recorder.depot.home.names:
+                logger.warning(
+                    "%s(%r) has saved nothing: %r did not fire in %d iterations. Write last=True "
+                    "into the trigger, to save at the end too",
+                    *(type(self).__name__, str(self.directory), Trigger.of(self.when)),
+                    state.iteration,
+                )
 
 
 @dataclass

@@ -44,7 +44,8 @@ def test_a_misspelled_setting_of_a_parameter_group_is_told_of(key, meant):
     model = nn.Linear(2, 1)
     groups = [{"params": [model.weight], key: 0.5}, {"params": [model.bias]}]
     text = run({"model": model, "optimizer": torch.optim.SGD(groups, lr=0.1)})
-    assert (f"has '{key}', which the optimizer does not read: '{meant}' was" in text) == bool(meant)
+    assert ("does not read" in text) == bool(meant)
+    assert f"has '{key}', which the optimizer does not read: '{meant}' was" in text or not meant
 
 
 class Hiding(nn.Module):
