@@ -66,6 +66,9 @@ class ClearML(LogsToTracker):
     def _begin(self, kind: Any, start: Start) -> Any:
         tag, found = f"camshaft:{start.run}", list[Any]()
         kind.set_random_seed(None)  # `init` would seed Python, NumPy and torch in mid-run
+        # `init` would fork the training process, beside the threads of torch and its own. Its
+        # child holds what another thread has open then: one of its own commands never ended.
+        kind._report_subprocess_enabled = False
         if self.offline:
             kind.set_offline(offline_mode=True)
         elif start.is_resumed:

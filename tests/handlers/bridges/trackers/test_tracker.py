@@ -103,10 +103,13 @@ def test_media_come_in_the_row_of_their_moment(tracked):
         ("WandB", "wandb"),
     ],
 )
-def test_no_client_draws_from_the_random_numbers_of_the_training(
+def test_no_client_draws_from_the_random_numbers_of_the_training_or_forks_it(
     processes, tmp_path, name, library
 ):
-    """It would at a moment of its own, in its thread; ClearML even seeds them all."""
+    """It would at a moment of its own, in its thread; ClearML even seeds them all.
+
+    What another thread has open at a fork, such as the pipe of a command, stays open in the child.
+    """
     if find_spec(library) is None:
         pytest.skip(f"needs {library}")
     env = {
@@ -114,5 +117,5 @@ def test_no_client_draws_from_the_random_numbers_of_the_training(
         "CLEARML_CONFIG_FILE": str(tmp_path / "clearml.conf"),
     }
     script = tmp_path / "script.py"  # not in a repository, whose differences ClearML would read
-    script.write_text(Path(__file__).with_name("random_numbers.py").read_text())
+    script.write_text(Path(__file__).with_name("beside_a_run.py").read_text())
     processes.run(script, name, cwd=tmp_path, env=env, fresh=True)

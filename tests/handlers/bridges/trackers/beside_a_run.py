@@ -1,5 +1,6 @@
-"""A run with one logger that must leave all random numbers alone: `random_numbers.py NAME`."""
+"""A run with one logger that must leave the process alone: `beside_a_run.py NAME`."""
 
+import os
 import random
 import sys
 
@@ -30,6 +31,9 @@ def states():
 
 if __name__ == "__main__":
     delivery.PATIENCE = 100  # the run ends when the client is open and has all rows
+    forks: list[int] = []
+    os.register_at_fork(before=lambda: forks.append(1))
     engine, before = Engine(step, getattr(loggers, sys.argv[1])(**GIVEN[sys.argv[1]])), states()
     engine.run(range(3), max_epochs=2)
-    assert states() == before
+    assert states() == before, "the client has drawn from the random numbers of the training"
+    assert not forks, "the client has forked the training process"
