@@ -24,6 +24,7 @@ from .places import Place as Place
 from .places import places_of as places_of
 from .places import set_in_place as set_in_place
 from .places import tensor_at as tensor_at
+from .prepared import in_place as in_place
 from .prepared import moves as moves
 from .prepared import optimizers_in as optimizers_in
 from .prepared import parameters_of as parameters_of

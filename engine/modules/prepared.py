@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
+
+from torch.optim import Optimizer
 
 OURS = "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
 
@@ -44,6 +48,50 @@ def moves(scheduler: Any, optimizer: Any) -> bool:
     found = optimizers_in(plain_optimizer(optimizer))
     moved = optimizers_in(plain_optimizer(scheduler.optimizer))
     return any(one is other for one in found for other in moved)
+
+
+@contextmanager
+def in_place(optimizer: Any) -> Generator[None]:
+    """Within a `with` block, a state is loaded into the groups and dicts that an optimizer has.
+
+    `load_state_dict` of torch makes new ones. A script that holds a group from before would then
+    set a rate that no step reads. If the block raises, nothing is done.
+    """
+    loads = getattr(type(optimizer), "load_state_dict", None)
+    parts = [optimizer] if loads is Optimizer.load_state_dict else _with_those_inside(optimizer)
+    before = [{**vars(each)} for each in parts]
+    yield
+    for part, old in zip(parts, before, strict=True):
+        changed = {key: new for key, new in vars(part).items() if old.get(key) is not new}
+        vars(part).update({key: _put(old.get(key), new) for key, new in changed.items()})
+
+
+def _put(old: Any, new: Any, depth: int = 2) -> Any:
+    """The old list or dict with what the new one has; anything else as it is now."""
+    if not depth or type(new) is not type(old) or not isinstance(new, dict | list):
+        return new
+    if isinstance(new, dict):
+        content = {key: _put(old.get(key), each, depth - 1) for key, each in new.items()}
+        old.clear()
+        old.update(content)
+    else:
+        pairs = zip(old, new, strict=False)
+        old[:] = [*(_put(a, b, depth - 1) for a, b in pairs), *new[len(old) :]]
+    return old
+
+
+def _with_those_inside(optimizer: Any) -> list[Any]:
+    """An optimizer and those that it wraps."""
+    found, left = dict[int, Any](), [optimizer]
+    while left:
+        each = left.pop()
+        if id(each) in found or not (hasattr(each, "param_groups") and hasattr(each, "__dict__")):
+            continue
+        found[id(each)] = each
+        for value in (v for k, v in vars(each).items() if k not in ("param_groups", "state")):
+            values = value.values() if isinstance(value, dict) else value
+            left += [value, *(values if isinstance(value, dict | list | tuple) else ())]
+    return [*found.values()]
 
 
 def refuse_scaling(optimizer: Any) -> None:

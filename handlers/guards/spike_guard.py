@@ -19,6 +19,7 @@ from ...engine import Engine, Events, Stage, State, ranks
 from ...engine.modules import (
     are_spread,
     fits,
+    in_place,
     optimizers_in,
     pairs_of,
     parameters_of,
@@ -287,7 +288,8 @@ class Rewind:
             # Cloned, because an optimizer takes tensors over and then changes them.
             state = tree_map_only(Tensor, Tensor.clone, copy["optimizers"][name])
             groups = optimizer.state_dict()["param_groups"]
-            optimizer.load_state_dict({"state": state, "param_groups": groups})
+            with in_place(optimizer):
+                optimizer.load_state_dict({"state": state, "param_groups": groups})
         return int(copy["step"])
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 
 from ....engine import few, ranks
-from ....engine.modules import box_of, is_spread, parameters_of
+from ....engine.modules import box_of, in_place, is_spread, parameters_of
 from ...checkpoint import BrokenCheckpoint, StoredTensor
 from ...checkpoint.load import ScriptTensors, load_weights, parameter_names, weights
 from .directory import DCPDirectory, qualified
@@ -73,8 +73,9 @@ def _load(directory: str | Path, objects: Mapping[str, Any], states: Mapping[str
     before = {key: deepcopy(weights(own)) for key, own in modules.items() if odd}
     attributes = {key: dict(vars(own)) for key, own in objects.items() if key not in modules}
     try:
-        with ranks.on_all_ranks(f"load {directory}"):
+        with ExitStack() as stack, ranks.on_all_ranks(f"load {directory}"):
             for key, own in objects.items():
+                stack.enter_context(in_place(own))
                 with _refusing(key, directory):
                     if isinstance(own, Module):
                         load_weights(own, states[key])

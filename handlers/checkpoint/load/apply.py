@@ -19,7 +19,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ....engine import State, ranks
-from ....engine.modules import moves
+from ....engine.modules import in_place, moves
 from ...common import advance, fields_of
 from ...files import printable, printable_lines
 from ..directory import Saved
@@ -133,7 +133,8 @@ def load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
         devices = {k: v.device for k, v in own.items() if isinstance(saved["state"].get(k), Tensor)}
         moved = {key: saved["state"][key].to(device) for key, device in devices.items()}
         saved["state"] = {**saved["state"], **moved}
-    optimizer.load_state_dict(saved)
+    with in_place(optimizer):
+        optimizer.load_state_dict(saved)
     for (parameter, key), number in held.items():
         optimizer.state[parameter][key] = optimizer.param_groups[number]
 

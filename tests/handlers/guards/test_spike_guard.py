@@ -84,6 +84,7 @@ def test_with_rewind_weights_and_momentum_go_back_and_clocks_rates_and_data_go_o
         SpikeGuard("rewind", window=3, steps=2), LRSchedule(linear(0.0)), EMA(0.5)
     )
     momenta, optimizer = [], engine.objects["optimizer"]
+    [group] = optimizer.param_groups
 
     @engine.on(Events.ITERATION_COMPLETED)
     def note(state):
@@ -98,6 +99,7 @@ def test_with_rewind_weights_and_momentum_go_back_and_clocks_rates_and_data_go_o
     assert not torch.equal(momenta[6], momenta[3])
     assert (state.iteration, state.step) == (10, 9)
     assert rates[8] < rates[6]  # the schedule goes on
+    assert optimizer.param_groups[0] is group  # which a script may hold
     assert "the weights go back to those of step 4" in caplog.text
 
 

@@ -87,8 +87,10 @@ def refused(path, kind=BrokenCheckpoint):
 def test_a_run_from_what_was_loaded_is_the_run_that_would_have_gone_on(folder):
     path, pair = folder
     other = made(1)
+    groups = [*other[1].param_groups]
     load_dcp(path, dict(zip(("model", "optim"), other, strict=True)))
     equal(pair, other)
+    assert [*map(id, other[1].param_groups)] == [*map(id, groups)]  # which a script may hold
     for each in (pair, other):
         trained(*each)
     equal(pair, other)

@@ -113,6 +113,48 @@ def test_loading_is_in_place(tmp_path):
     assert script.scheduler.optimizer is script.optimizer
 
 
+class Lookahead(torch.optim.Optimizer):
+    """Steps by another optimizer, with whose groups and state it does as with its own."""
+
+    def __init__(self, params, **options):
+        self.inner = SGD(params, **options)
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+        self.defaults = self.inner.defaults
+
+    def step(self, closure=None):
+        self.inner.step(closure)
+
+    def state_dict(self):
+        return self.inner.state_dict()
+
+    def load_state_dict(self, saved):
+        self.inner.load_state_dict(saved)
+        self.param_groups, self.state = self.inner.param_groups, self.inner.state
+
+
+@pytest.mark.parametrize("optimizer", [SGD, Lookahead])
+def test_groups_and_moments_that_a_script_holds_since_its_start_are_those_that_the_steps_use(
+    tmp_path, optimizer
+):
+    def build(folder, **options):
+        script = Script(folder, optimizer=optimizer, momentum=0.9, **options)
+        [group], state = script.optimizer.param_groups, script.optimizer.state
+        moment = state[script.model.weight]
+
+        @script.engine.on(Events.STEP_COMPLETED(every=2))
+        def change(state_of_run):
+            group["lr"] *= 0.9
+            moment["momentum_buffer"] *= 0.5
+            state[script.model.bias]["momentum_buffer"] *= 0.25
+
+        return script
+
+    whole = build(tmp_path / "whole").run(9)
+    build(tmp_path / "parts").run(4)
+    resumed = build(tmp_path / "parts", resume=True).run(9)
+    assert everything(resumed) == everything(whole)
+
+
 def test_a_longer_horizon_is_an_error_that_says_what_to_do_and_an_override_goes_on(
     tmp_path, caplog
 ):
