@@ -119,17 +119,18 @@ class Inventory:
         is_value = isinstance(value, PLAIN) or extent_of(value) is not None
         if is_value and type(value) in CONTAINERS:
             self._whole.add(id(value))
+        is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
         if holder is None:
             if is_value and not isinstance(value, PLAIN):
                 self.notes.note(name, value)
         # Of the script's own, or of what has a state and holds what is saved.
         elif (is_value or is_kept(value)) and (
-            is_noted(owner) or (is_stateful(type(owner)) and id(owner) not in self._held)
+            is_ours or (is_stateful(type(owner)) and not is_held)
         ):
             self.notes.note_key(name, value, holder, key)
         is_drawn = is_kind_of_iterator(type(value)) and value is not self._state.control.data
-        is_ours = holder is not None and is_noted(owner) and id(owner) not in self._held
-        if (value is None or is_drawn) and is_ours and not name.startswith(OF_DATA):
+        is_place = (value is None or is_drawn) and holder is not None and is_ours and not is_held
+        if is_place and not name.startswith(OF_DATA):
             self.notes.note_key(name, value, holder, key)
             self.unsaved.iterators[name] = is_drawn
         if is_value or isinstance(value, (type, FunctionType)):

@@ -204,7 +204,8 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(thing, list | tuple | set | deque):
         items = [*islice(thing, WIDEST + 1)]  # `len` of a library's tuple may raise: e3nn's Irreps
         if len(items) <= WIDEST:
-            return [Reach(f"{name}[{number}]", each, thing) for number, each in enumerate(items)]
+            holder = thing if isinstance(thing, list) else None
+            return [Reach(f"{name}[{n}]", each, thing, holder, n) for n, each in enumerate(items)]
     if isinstance(thing, type):
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]

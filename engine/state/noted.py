@@ -129,10 +129,20 @@ class SettingsNoted:
                 yield from ((f"{name}.{key}", table[key], None) for key in new)
 
 
+def _item(items: list[Any], number: int) -> Any:
+    return items[number] if number < len(items) else GONE
+
+
+def _set_item(items: list[Any], number: int, value: Any) -> None:
+    items[number : number + 1] = [value]
+
+
 def _place_of(holder: Any, key: Any) -> Spot:
     """The place of a name in a table, or of an attribute of a cell, a class or another object."""
     if isinstance(holder, dict):
         return Spot(partial(dict.get, holder, key, GONE), partial(setitem, holder, key))
+    if isinstance(holder, list):
+        return Spot(partial(_item, holder, key), partial(_set_item, holder, key))
     # Not `setattr` for objects: a frozen dataclass refuses it, and a setter may do more.
     write: Any = setattr if isinstance(holder, CellType | type) else object.__setattr__
     return Spot(partial(getattr, holder, key, GONE), partial(write, holder, key))

@@ -539,6 +539,20 @@ def test_so_is_one_that_is_replaced_and_one_that_an_object_makes_when_it_needs_i
     assert "drawn (_Single" in told
     (told,) = drawing(endless.draw, tmp_path / "made")
     assert "self.drawn (_Single" in told
+    several = [iter(DataLoader(X, 3)), iter(loader)]
+    (told,) = drawing(lambda: [*map(next, several)], tmp_path / "several")
+    assert "several[0] (_Single" in told
+
+
+def test_a_value_in_a_list_with_other_things_goes_on(tmp_path):
+    def run(directory, epochs):
+        box = [0, nn.Linear(2, 1), None]
+        engine = Engine(lambda state, batch: box.__setitem__(0, box[0] + batch))
+        engine.add(Checkpoint(directory, resume=True))
+        engine.run([1, 2], max_epochs=epochs)
+        return box[0]
+
+    assert (run(tmp_path, 2), run(tmp_path, 5)) == (6, 15)
 
 
 def test_an_iterator_is_not_told_of_if_it_is_saved_at_its_end_or_left_alone(tmp_path):
