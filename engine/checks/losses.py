@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..explain import warn
+from ..state import is_plain_tensor
 
 MOST = 100
 """The most operations at the end of a loss that are looked at."""
@@ -28,6 +29,8 @@ OF_LOSSES = (
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
 OF_SCORES = {"BinaryCrossEntropyWithLogits", "LogSoftmax"}
 """Those that take what the model makes."""
+LABELS = {"BinaryCrossEntropyWithLogits", "SoftMarginLoss"}
+"""Those whose labels are in a range."""
 LINEAR = SHAPES | {"Add", "Div", "Mean", "Mul", "Neg", "Sum"}
 """Those behind which a loss is still a sum of products."""
 SCORES = {"Addmm", "Convolution", "Linear", "Mm", "Relu", "Sigmoid", "Softmax"}
@@ -60,6 +63,9 @@ def _mistakes(last: Any) -> Iterator[str]:
         (node, below, is_sum), count = left.pop(0), count + 1
         if (kind := _kind(node)) in OF_SCORES or kind in ("NllLoss", "NllLoss2D"):
             yield from _of_scores(kind, _source(node))
+            yield from _of_classes(kind, node)
+        if kind in LABELS:
+            yield from _of_labels(kind, node)
         if kind in OF_LOSSES:
             shape = (*node._input_metadata[0].shape,)
             if kind in PAIRS and len(shape) > 1 and shape[0] == shape[1] > 1:
@@ -87,6 +93,41 @@ def _of_scores(kind: str, source: str) -> Iterator[str]:
         yield (
             "nll_loss takes logarithms of probabilities, and it got probabilities or raw scores: "
             "take cross_entropy for raw scores, or give it prediction.log_softmax(1)"
+        )
+
+
+def _of_classes(kind: str, node: Any) -> Iterator[str]:
+    """Scores of one class, or of samples in the place of classes."""
+    made = node if kind == "LogSoftmax" else node.next_functions[0][0]
+    if _kind(made) != "LogSoftmax":
+        return
+    shape, axis = made._input_metadata[0].shape, made._saved_dim
+    if kind == "LogSoftmax" and shape and shape[axis - 2**64 if axis >= 2**63 else axis] == 1:
+        yield (
+            f"the loss takes the softmax of one score: of shape {[*shape]} it is always 1, and the "
+            "loss 0. For one score a sample, take binary_cross_entropy_with_logits"
+        )
+    if kind != "LogSoftmax" and axis == 0 and len(shape) > 1:
+        yield (
+            f"nll_loss takes the scores of classes from dimension 1 of {[*shape]}, and they are "
+            "logarithms of shares of the batch: give it prediction.log_softmax(1)"
+        )
+
+
+def _of_labels(kind: str, node: Any) -> Iterator[str]:
+    """Labels between which a loss does not lie; it waits for the device, in the first step."""
+    target = saved(node, "target")
+    if not is_plain_tensor(target) or not target.numel():
+        return
+    low, high = (each.item() for each in target.aminmax())
+    if kind == "SoftMarginLoss" and low == 0:
+        yield f"soft_margin_loss takes labels of -1 and 1, and got labels from 0 to {high:g}"
+    # Labels of 1.2 or -0.1, as for the discriminator of a GAN, are meant.
+    if kind != "SoftMarginLoss" and (low < -0.5 or high > 1.5):
+        yield (
+            "binary_cross_entropy_with_logits takes labels from 0 to 1, and got numbers from "
+            f"{low:g} to {high:g}: it has no least value then. Write labels of -1 and 1 as "
+            "(target + 1) / 2, and bytes of an image as target / 255"
         )
 
 

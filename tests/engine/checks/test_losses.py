@@ -87,6 +87,24 @@ def told(loss_of, target, recwarn, outputs=3):
         ),
         (functional.hinge_embedding_loss, 2 * (NUMBERS > 0.6) - 1, 1, "each prediction with each"),
         (functional.poisson_nll_loss, NUMBERS, 1, "each prediction with each"),
+        (functional.cross_entropy, torch.zeros(4, dtype=torch.long), 1, "softmax of one score"),
+        (
+            lambda p, t: (p.log_softmax(-1) * t).sum(-1).mean(),
+            *(torch.ones(4, 1), 1, "shape [4, 1] it is always 1"),
+        ),
+        (lambda p, t: functional.nll_loss(p.log_softmax(0), t), CLASSES, 3, "shares of the batch"),
+        (
+            lambda p, t: functional.binary_cross_entropy_with_logits(p.squeeze(1), t),
+            *(2 * NUMBERS - 1, 1, "got numbers from -1 to 1"),
+        ),
+        (
+            lambda p, t: functional.binary_cross_entropy_with_logits(p.squeeze(1), t),
+            *(255 * NUMBERS, 1, "target / 255"),
+        ),
+        (
+            lambda p, t: functional.soft_margin_loss(p.squeeze(1), t),
+            *((NUMBERS > 0.6).float(), 1, "labels of -1 and 1, and got labels from 0 to 1"),
+        ),
     ],
 )
 def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, says, recwarn):
@@ -99,6 +117,12 @@ def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, 
     ("loss_of", "target", "outputs"),
     [
         (functional.cross_entropy, CLASSES, 3),
+        (lambda p, t: functional.nll_loss(p.T.log_softmax(0).T, t), CLASSES, 3),
+        (lambda p, t: functional.soft_margin_loss(p.squeeze(1), 2 * t - 1), NUMBERS, 1),
+        (  # the soft labels of a discriminator
+            lambda p, t: functional.binary_cross_entropy_with_logits(p[:, 0], 1.3 * t - 0.1),
+            *(NUMBERS, 1),
+        ),
         (lambda p, t: functional.cross_entropy(p.log_softmax(1), t), CLASSES, 3),
         (lambda p, t: functional.nll_loss(p.log_softmax(1), t), CLASSES, 3),
         (lambda p, t: functional.kl_div(p.log_softmax(1), t, reduction="sum"), SHARES, 3),
