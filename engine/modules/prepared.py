@@ -6,8 +6,6 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
-from torch.optim import Optimizer
-
 OURS = "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
 
 
@@ -58,7 +56,8 @@ def in_place(optimizer: Any) -> Generator[None]:
     set a rate that no step reads. If the block raises, nothing is done.
     """
     loads = getattr(type(optimizer), "load_state_dict", None)
-    parts = [optimizer] if loads is Optimizer.load_state_dict else _with_those_inside(optimizer)
+    is_torchs = getattr(loads, "__module__", "") == "torch.optim.optimizer"
+    parts = [optimizer] if is_torchs else _with_those_inside(optimizer)
     before = [{**vars(each)} for each in parts]
     yield
     for part, old in zip(parts, before, strict=True):
