@@ -75,6 +75,32 @@ class Changes:
 
     def look(self) -> None:
         """Store the changed values in the state, for a save; warn of what it cannot hold."""
+        values, lost = self._found()
+        if (tied := self._ties()) != self._tied:
+            lost |= dict.fromkeys({*tied} ^ {*self._tied}, "other weights are tied")
+        started = {name: each for name, each in self._started.items() if name in values}
+        self._state.control.changes = {
+            "values": values,
+            "devices": devices_of(values) if values else {},
+            "started": packed(started, self._settings),
+            "of_pass": packed(self._of_pass, self._settings),
+        }
+        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
+            self._warned |= lost.keys()
+            warn(
+                f"the run has changed {said}, which a checkpoint does not hold and a resume does "
+                "not put back, so that a resumed run is another run. Let a function of "
+                "Events.STARTED make the change again where state.epoch says so, or make it before "
+                "the run if it gives weights other names; or put an object whose state_dict() has "
+                "it into engine.objects"
+            )
+        unsaved = self._inventory.unsaved
+        if unsaved.noted or unsaved.iterators:
+            places = self._notes.places(unsaved.iterators)
+            unsaved.tell({name: place.read() for name, place in places.items()})
+
+    def _found(self) -> tuple[dict[str, Any], dict[str, str]]:
+        """By name: the changed values as a checkpoint holds them, and why it cannot hold others."""
         values, lost = dict[str, Any](), dict[str, str]()
         found = {name: (value, was) for name, value, was in self._notes.changed()}
         for name, place in self._notes.places(self._carried - found.keys()).items():
@@ -99,28 +125,7 @@ class Changes:
                 lost[name] = why
             if self._has_copies and name.startswith(OF_WORKERS):
                 lost[name] = "in this process alone; persistent workers read with what they began"
-        if (tied := self._ties()) != self._tied:
-            lost |= dict.fromkeys({*tied} ^ {*self._tied}, "other weights are tied")
-        started = {name: each for name, each in self._started.items() if name in values}
-        self._state.control.changes = {
-            "values": values,
-            "devices": devices_of(values) if values else {},
-            "started": packed(started, self._settings),
-            "of_pass": packed(self._of_pass, self._settings),
-        }
-        if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
-            self._warned |= lost.keys()
-            warn(
-                f"the run has changed {said}, which a checkpoint does not hold and a resume does "
-                "not put back, so that a resumed run is another run. Let a function of "
-                "Events.STARTED make the change again where state.epoch says so, or make it before "
-                "the run if it gives weights other names; or put an object whose state_dict() has "
-                "it into engine.objects"
-            )
-        unsaved = self._inventory.unsaved
-        if unsaved.noted or unsaved.iterators:
-            places = self._notes.places(unsaved.iterators)
-            unsaved.tell({name: place.read() for name, place in places.items()})
+        return values, lost
 
     def put_back(self) -> None:
         """Assign the values that an earlier part of the run, in another process, had changed."""
