@@ -143,18 +143,24 @@ class Judged:
 
 @dataclass(frozen=True, eq=False)
 class Slower:
-    """Changes an optimizer's rate by hand, and a weight."""
+    """Changes rates, moments and a weight by hand, as it holds them since the start."""
 
     when: object
 
     def attach(self, engine):
-        engine.on(self.when)(self.slow)
+        optimizer, weight = engine.objects["optimizer"], next(engine.objects["model"].parameters())
+        groups, states, own = [*optimizer.param_groups], optimizer.state, optimizer.state[weight]
 
-    def slow(self, state):
-        for group in state.engine.objects["optimizer"].param_groups:
-            group["lr"] *= 0.9
-        with torch.no_grad():
-            next(state.engine.objects["model"].parameters()).mul_(0.999)
+        @engine.on(self.when)
+        def slow(state):
+            for group in groups:
+                group["lr"] *= 0.9
+            with torch.no_grad():
+                weight.mul_(0.999)
+                for each in (own, *states.values()):
+                    for value in each.values():
+                        if isinstance(value, torch.Tensor) and value.dim():
+                            value.mul_(0.99)
 
 
 @dataclass(frozen=True, eq=False)
