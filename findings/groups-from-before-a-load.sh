@@ -24,7 +24,7 @@ def stepped(weight, optimizer):
     before = weight.detach().clone()
     weight.grad = torch.ones(2)
     optimizer.step()
-    return (before - weight.detach()).tolist()
+    return round(float((before - weight.detach())[0]), 4)
 
 
 weight, optimizer, head, moments = begin()
@@ -40,6 +40,6 @@ print("after a load", stepped(weight, optimizer), "states", len(moments))
 CODE
 PYTHONWARNINGS=ignore "$folder/env/bin/python" "$folder/tried.py" 2> "$folder/errors" > "$folder/seen" || { cat "$folder/errors"; exit 1; }
 diff - "$folder/seen" <<'SEEN' && echo "$(basename "$0"): as stated"
-without a load [0.0, 0.0] states 1
-after a load [0.9499999284744263, 0.9499999284744263] states 0
+without a load 0.0 states 1
+after a load 0.95 states 0
 SEEN
