@@ -6,6 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
+from ..state import is_plain_tensor
+
 OURS = "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
 
 
@@ -50,33 +52,49 @@ def moves(scheduler: Any, optimizer: Any) -> bool:
 
 @contextmanager
 def in_place(optimizer: Any) -> Generator[None]:
-    """Within a `with` block, a state is loaded into the groups and dicts that an optimizer has.
+    """Within a `with` block, a state is loaded into the groups and tensors that an optimizer has.
 
-    `load_state_dict` of torch makes new ones. A script that holds a group from before would then
-    set a rate that no step reads. If the block raises, nothing is done.
+    `load_state_dict` of torch makes new ones. A script that holds a group from before, or a tensor
+    that is its rate, would then set what no step reads. If the block raises, nothing is done.
     """
     loads = getattr(type(optimizer), "load_state_dict", None)
     is_torchs = getattr(loads, "__module__", "") == "torch.optim.optimizer"
     parts = [optimizer] if is_torchs else _with_those_inside(optimizer)
-    before = [{**vars(each)} for each in parts]
+    before, taken = [{**vars(each)} for each in parts], dict[int, Any]()
     yield
     for part, old in zip(parts, before, strict=True):
         changed = {key: new for key, new in vars(part).items() if old.get(key) is not new}
-        vars(part).update({key: _put(old.get(key), new) for key, new in changed.items()})
+        vars(part).update({key: _put(old.get(key), new, taken) for key, new in changed.items()})
 
 
-def _put(old: Any, new: Any, depth: int = 2) -> Any:
-    """The old list or dict with what the new one has; anything else as it is now."""
-    if not depth or type(new) is not type(old) or not isinstance(new, dict | list):
+def _put(old: Any, new: Any, taken: dict[int, Any], depth: int = 2) -> Any:
+    """The old list, dict or tensor with what the new one has; anything else as it is now."""
+    if type(new) is not type(old) or new is old:
         return new
-    if isinstance(new, dict):
-        content = {key: _put(old.get(key), each, depth - 1) for key, each in new.items()}
+    if hasattr(new, "untyped_storage") and is_plain_tensor(new) and _fits(old, new):
+        # Two that were one tensor, and have other numbers now, are two.
+        first = taken.setdefault(id(old), new)
+        if first is new or first.equal(new):
+            old.data.copy_(new)
+            return old
+    if depth and isinstance(new, dict):
+        content = {key: _put(old.get(key), each, taken, depth - 1) for key, each in new.items()}
         old.clear()
         old.update(content)
-    else:
+        return old
+    if depth and isinstance(new, list):
         pairs = zip(old, new, strict=False)
-        old[:] = [*(_put(a, b, depth - 1) for a, b in pairs), *new[len(old) :]]
-    return old
+        old[:] = [*(_put(a, b, taken, depth - 1) for a, b in pairs), *new[len(old) :]]
+        return old
+    return new
+
+
+def _fits(old: Any, new: Any) -> bool:
+    """True if a tensor can take the numbers of another one, each in a place of its own."""
+    one, other = ((each.shape, each.dtype, each.device, str(each.layout)) for each in (old, new))
+    if one != other or one[3] != "torch.strided" or old.is_inference():
+        return False
+    return old.numel() == 1 or 0 not in old.stride()
 
 
 def _with_those_inside(optimizer: Any) -> list[Any]:

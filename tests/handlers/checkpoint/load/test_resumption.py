@@ -155,6 +155,32 @@ def test_groups_and_moments_that_a_script_holds_since_its_start_are_those_that_t
     assert everything(resumed) == everything(whole)
 
 
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_a_tensor_that_is_a_rate_or_a_state_is_the_one_that_a_script_holds(tmp_path, is_shared):
+    def run(folder, steps):
+        torch.manual_seed(0)
+        model, rate = nn.Linear(3, 1), torch.tensor(0.1)
+        groups = [{"params": [each], "lr": rate.clone()} for each in model.parameters()]
+        first, second = groups
+        second["lr"] = first["lr"] if is_shared else second["lr"]
+        optimizer = torch.optim.Adagrad(groups)
+        held, own = first["lr"], optimizer.state[model.weight]["sum"]
+        engine = supervised(model, optimizer, nn.functional.mse_loss)
+        engine.add(Checkpoint(folder, resume=True))
+
+        @engine.on(Events.STEP_COMPLETED(every=2))
+        def change(state):
+            held.mul_(0.9)
+            own.mul_(0.5)
+
+        engine.run(DATA, max_steps=steps)
+        return [*model.parameters(), held, own, *(group["lr"] for group in optimizer.param_groups)]
+
+    whole = run(tmp_path / "whole", 9)
+    run(tmp_path / "parts", 4)
+    assert all(map(torch.equal, run(tmp_path / "parts", 9), whole))
+
+
 def test_a_longer_horizon_is_an_error_that_says_what_to_do_and_an_override_goes_on(
     tmp_path, caplog
 ):
