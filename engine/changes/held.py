@@ -9,7 +9,7 @@ from typing import Any
 from .. import modules
 from ..signals import PACKAGE, package_of
 from ..state import State, once_a_type, walk
-from .reached import attributes_of
+from .reached import WIDEST, attributes_of
 
 
 @once_a_type
@@ -63,7 +63,9 @@ def state_of(thing: Any) -> Any:
 
 
 def insides_of(thing: Any) -> list[Any]:
-    """The attributes of a script's own object; for an object of torch, its inner schedulers."""
+    """What attributes of a script's own object hold; for an object of torch, inner schedulers."""
     if modules.is_module(thing) or package_of(type(thing)) == "torch":
         return list(vars(thing).get("_schedulers", ()))
-    return list(attributes_of(thing).values())
+    own = list(attributes_of(thing).values())
+    several = [e for e in own if type(e) in (dict, list, tuple) and len(e) <= WIDEST]
+    return own + [each for e in several for each in (e.values() if isinstance(e, dict) else e)]

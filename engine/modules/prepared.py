@@ -51,15 +51,16 @@ def moves(scheduler: Any, optimizer: Any) -> bool:
 
 
 @contextmanager
-def in_place(optimizer: Any) -> Generator[None]:
+def in_place(thing: Any) -> Generator[None]:
     """Within a `with` block, a state is loaded into the groups and tensors that an optimizer has.
 
     `load_state_dict` of torch makes new ones. A script that holds a group from before, or a tensor
-    that is its rate, would then set what no step reads. If the block raises, nothing is done.
+    that is its rate, would then set what no step reads. The thing may also be a schedule of torch,
+    or an object that holds optimizers. If the block raises, nothing is done.
     """
-    loads = getattr(type(optimizer), "load_state_dict", None)
-    is_torchs = getattr(loads, "__module__", "") == "torch.optim.optimizer"
-    parts = [optimizer] if is_torchs else _with_those_inside(optimizer)
+    loads = getattr(type(thing), "load_state_dict", None)
+    is_torchs = getattr(loads, "__module__", "").startswith("torch.optim.")
+    parts = [thing] if is_torchs else _optimizers_in(thing)
     before, taken = [{**vars(each)} for each in parts], dict[int, Any]()
     yield
     for part, old in zip(parts, before, strict=True):
@@ -97,18 +98,23 @@ def _fits(old: Any, new: Any) -> bool:
     return old.numel() == 1 or 0 not in old.stride()
 
 
-def _with_those_inside(optimizer: Any) -> list[Any]:
-    """An optimizer and those that it wraps."""
-    found, left = dict[int, Any](), [optimizer]
+def _optimizers_in(thing: Any) -> list[Any]:
+    """The optimizers among a thing and what its attributes hold, and those that these wrap."""
+    found, left = dict[int, Any](), [thing]
     while left:
         each = left.pop()
-        if id(each) in found or not (hasattr(each, "param_groups") and hasattr(each, "__dict__")):
+        is_optimizer = hasattr(each, "param_groups")
+        if (
+            id(each) in found
+            or not (each is thing or is_optimizer)
+            or not hasattr(each, "__dict__")
+        ):
             continue
         found[id(each)] = each
         for value in (v for k, v in vars(each).items() if k not in ("param_groups", "state")):
             values = value.values() if isinstance(value, dict) else value
             left += [value, *(values if isinstance(value, dict | list | tuple) else ())]
-    return [*found.values()]
+    return [each for each in found.values() if hasattr(each, "param_groups")]
 
 
 def refuse_scaling(optimizer: Any) -> None:

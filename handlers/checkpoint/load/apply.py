@@ -109,7 +109,8 @@ def _load_object(plan: LoadPlan, name: str) -> None:
     if isinstance(own, Optimizer):
         load_optimizer(own, in_memory(saved))
     elif not isinstance(own, Module):
-        own.load_state_dict(in_memory(saved))
+        with in_place(own):
+            own.load_state_dict(in_memory(saved))
     else:
         try:
             load_weights(own, saved)

@@ -155,6 +155,49 @@ def test_groups_and_moments_that_a_script_holds_since_its_start_are_those_that_t
     assert everything(resumed) == everything(whole)
 
 
+class Agent:
+    """An object of a user's own with an optimizer inside."""
+
+    def __init__(self, model):
+        self.optimizers = {"only": SGD(model.parameters(), 0.1)}
+
+    def state_dict(self):
+        return {name: each.state_dict() for name, each in self.optimizers.items()}
+
+    def load_state_dict(self, saved):
+        for name, each in self.optimizers.items():
+            each.load_state_dict(saved[name])
+
+
+def test_a_group_in_an_object_and_the_rates_of_a_schedule_are_those_that_a_script_holds(tmp_path):
+    def run(folder, epochs):
+        torch.manual_seed(0)
+        model = nn.Linear(3, 1)
+        agent = Agent(model)
+        optimizer = agent.optimizers["only"]
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step)
+        [group], rates = optimizer.param_groups, schedule.base_lrs
+
+        def step(state, batch):
+            optimizer.zero_grad()
+            nn.functional.mse_loss(model(batch[0]), batch[1]).backward()
+            optimizer.step()
+            state.fire(Events.STEP_COMPLETED)
+            group["weight_decay"] += 0.01
+
+        objects = {"model": model, "agent": agent}
+        engine = Engine(
+            step, LRSchedule(schedule), Checkpoint(folder, resume=True), objects=objects
+        )
+        engine.on(Events.EPOCH_STARTED)(lambda state: rates.__setitem__(0, rates[0] * 0.9))
+        engine.run(DATA, max_epochs=epochs)
+        return [*model.parameters(), torch.tensor([group["lr"], group["weight_decay"]])]
+
+    whole = run(tmp_path / "whole", 4)
+    run(tmp_path / "parts", 2)
+    assert all(map(torch.equal, run(tmp_path / "parts", 4), whole))
+
+
 @pytest.mark.parametrize("is_shared", [False, True])
 def test_a_tensor_that_is_a_rate_or_a_state_is_the_one_that_a_script_holds(tmp_path, is_shared):
     def run(folder, steps):
