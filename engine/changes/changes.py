@@ -11,6 +11,8 @@ from io import IOBase
 from operator import call, itemgetter
 from typing import Any
 
+from .. import modules
+from ..events import Events
 from ..explain import warn
 from ..modules import HOOKS
 from ..signals import is_by_user
@@ -30,8 +32,8 @@ from ..state import (
     same_states,
     unpacked,
 )
-from .held import address_of, addresses_in
-from .inventory import DATA, OF_DATA, Inventory, is_kept, is_kind_by_user
+from .held import address_of, addresses_in, numbers_in
+from .inventory import DATA, OF_DATA, Inventory, is_kept, is_kind_by_user, script_functions
 from .reached import FILLABLE, called_by, is_only_filled, trains
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -68,6 +70,8 @@ class Changes:
         """What was put back, until STARTED."""
         self._started: dict[str, Any] = {}
         """The changed values as the run's first STARTED left them."""
+        self._loaded: dict[str, dict[Any, Any]] = {}
+        """By object: a few numbers of what a resume has loaded, until STARTED."""
 
     def names(self) -> set[str]:
         """The names of all changed values."""
@@ -129,6 +133,7 @@ class Changes:
 
     def put_back(self) -> None:
         """Assign the values that an earlier part of the run, in another process, had changed."""
+        self._loaded = self._numbers()
         if not (saved := self._state.control.changes):
             return
         objects = self._state.engine.objects.values()
@@ -159,6 +164,26 @@ class Changes:
             if name not in self._started or same_states(place.read(), self._started[name]):
                 assign(place, self._saved[name])
         self._saved = {}
+        loaded, self._loaded = self._loaded, {}
+        for name, now in self._numbers().items() if loaded else ():
+            before = loaded[name]
+            is_gone = not before.keys() <= now.keys()
+            is_gone = is_gone and not modules.is_module(self._state.engine.objects[name])
+            if is_gone or any(now[key] != before[key] for key in before.keys() & now.keys()):
+                warn(
+                    f"a function of Events.STARTED has changed {name!r} after it was loaded from "
+                    f"{self._state.control.resumed_from}, so that this is another run. STARTED "
+                    "comes in each process: write `if state.is_new:` above what only the first one "
+                    "does, such as filling weights"
+                )
+
+    def _numbers(self) -> dict[str, dict[Any, Any]]:
+        """By object: a few numbers of each tensor; of none if no function could change them."""
+        engine = self._state.engine
+        started = {Events.STARTED: engine.signals[Events.STARTED]}
+        if script_functions(engine.process, started) == [engine.process]:
+            return {}
+        return {name: numbers_in(each) for name, each in engine.objects.items()}
 
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""

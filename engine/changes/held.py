@@ -62,6 +62,16 @@ def state_of(thing: Any) -> Any:
     return None
 
 
+def numbers_in(thing: Any) -> dict[Any, Any]:
+    """A few numbers of each tensor: of a module, by identity and type; else by its place."""
+    if modules.is_module(thing):
+        return {
+            (id(e), e.dtype): modules.sample(e) for e in (*thing.parameters(), *thing.buffers())
+        }
+    found = ((place, each) for place, each in walk(state_of(thing)))
+    return {place: modules.sample(e) for place, e in found if hasattr(e, "untyped_storage")}
+
+
 def insides_of(thing: Any) -> list[Any]:
     """What attributes of a script's own object hold; for an object of torch, inner schedulers."""
     if modules.is_module(thing) or package_of(type(thing)) == "torch":

@@ -472,6 +472,42 @@ def test_a_handle_an_iterator_or_a_library_s_object_that_comes_is_not_told_of(tm
     files[0].close()
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (lambda model, optimizer: nn.init.ones_(model[1].weight), "'model'"),
+        (lambda model, optimizer: model[0].reset_running_stats(), "'model'"),
+        (lambda model, optimizer: optimizer.state.clear(), "'optimizer'"),
+    ],
+    ids=["weights", "buffers", "moments"],
+)
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_weights_that_a_function_of_started_fills_again_are_told_of(
+    tmp_path, change, what, is_guarded
+):
+    def run(epochs):
+        model = nn.Sequential(nn.BatchNorm1d(2), nn.Linear(2, 1))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+        engine = supervised(model, optimizer, nn.MSELoss())
+        engine.add(Checkpoint(tmp_path, resume=True))
+
+        @engine.on(Events.STARTED)
+        def begin(state):
+            model.to(torch.float32)
+            if state.is_new or not is_guarded:
+                change(model, optimizer)
+
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            engine.run([(torch.eye(2), torch.tensor([[1.0], [2.0]]))], max_epochs=epochs)
+        return [str(each.message) for each in told]
+
+    assert run(1) == []
+    told = run(2)
+    assert len(told) == (not is_guarded)
+    assert all(f"STARTED has changed {what}" in each and "state.is_new" in each for each in told)
+
+
 class Endless:
     def __init__(self, data):
         self.data, self.drawn = data, None
