@@ -105,6 +105,7 @@ class Engine(Generic[Batch, Output]):
         self.lent: dict[Any, dict[str, Any]] = {}
         self._evaluate = evaluate
         self._know(Attached())
+        self._is_evaluation = False
         self._local = False
         """True while a handler attaches itself that other ranks may lack."""
         self._attached.know(process, "engine.process")
@@ -125,7 +126,8 @@ class Engine(Generic[Batch, Output]):
 
         Raises:
             TypeError: One of them is no handler.
-            ValueError: One of them is attached already.
+            ValueError: One of them is attached already, or attaches itself to evaluations and was
+                given to `engine.evaluation`.
         """
         for handler in handlers:
             if isinstance(handler, type) or not hasattr(handler, "attach"):
@@ -272,7 +274,9 @@ class Engine(Generic[Batch, Output]):
     @cached_property
     def evaluation(self) -> Engine[Batch, Output]:
         """The engine that `evaluate` runs: the same objects, but handlers of its own."""
-        return self._like(self._evaluate or self.process)
+        engine = self._like(self._evaluate or self.process)
+        engine._is_evaluation = True
+        return engine
 
     def bare(self, keep: Callable[[Subscription], bool]) -> Engine[Batch, Output]:
         """An engine with the same process functions that calls only some of the handlers.
@@ -543,12 +547,21 @@ class Engine(Generic[Batch, Output]):
         self.attached: list[str] = attached.names
         """The names of all handlers, and of functions attached by `on` that are not theirs."""
 
+    def _attachments(self) -> int:
+        return sum(len(signal.receivers) for signal in self.signals.values())
+
     def _attach(self, handler: Handler) -> None:
         """Name a handler after its class and its metric, name or object, and attach it."""
         outer, self._local = self._local, self._local or hasattr(handler, "only_on_rank")
         self._attached.hold(handler, self._local)
+        before = self._attachments()
         try:
             handler.attach(self)
+            if self._is_evaluation and self._attachments() == before and self.evaluation.signals:
+                raise ValueError(
+                    f"{self.name_of(handler)} attaches itself to evaluations, and nothing calls it "
+                    f"on engine.evaluation: write engine.add({type(handler).__name__}(...))"
+                )
         except BaseException:
             self._attached.release(handler)
             raise

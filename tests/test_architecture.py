@@ -304,7 +304,7 @@ HARMLESS = {
         "import_module(f'.{name}', package)",
         "import_module(homes[name], package)",
     ],  # of a table in the source
-    "handlers/bridges/trackers/tracker.py": ["import_module(self.library)"],  # named in the source
+    "handlers/bridges/trackers/tracker.py": ["import_module(library)"],  # named in the source
     "handlers/tools/configs/run_config.py": ["instantiate"],  # a config is code, as a script is
     "handlers/checkpoint/directory/pt_export.py": ["torch.save"],  # others ask for .pt
     "handlers/checkpoint/directory/anyones.py": ["torch.load", "weights_only"],  # =True

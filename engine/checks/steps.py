@@ -50,7 +50,8 @@ def check_steps(run: Checked) -> Check:
         if not run.ended(moment):
             yield from run.first_epoch()
         steps.refuse_unannounced()
-        steps.warn_if_idle()
+        if run.state.iteration > steps.began:  # not if a handler stopped it before its first batch
+            steps.warn_if_idle()
     except RuntimeError as error:
         explain(error, f"in the process function {label(run.process)}", run.state)
         raise
@@ -63,6 +64,7 @@ class _Steps:
 
     def __init__(self, run: Checked) -> None:
         self.run, self.state, self.counts = run, run.state, run.state.counts
+        self.began: int = run.state.iteration
         self.updates: dict[str, EventEnum] = {n: each.event for n, each in run.updates.items()}
         """The events that the attached updates announce, by the names of the updates."""
         updates = run.updates.values()

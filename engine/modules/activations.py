@@ -41,7 +41,7 @@ def checkpoint_activations(model: Module, *patterns: str, keep: Keep | None = No
 
     Raises:
         ValueError: A pattern matches no part, or `keep` is another word.
-        TypeError: `keep` is none of these; later, a policy gives no answer.
+        TypeError: A pattern is no text, or `keep` none of these; later, a policy gives no answer.
         RuntimeError: With `keep`, a second backward pass through the same graph.
 
     >>> from torch.nn import Linear, ModuleDict, Sequential
@@ -52,6 +52,11 @@ def checkpoint_activations(model: Module, *patterns: str, keep: Keep | None = No
     selection = None if keep is None else Selection(keep)
     named = {name: each for name, each in unwrap(model).named_modules() if name and _runs(each)}
     for pattern in patterns:
+        if not isinstance(pattern, str):
+            raise TypeError(
+                f"checkpoint_activations({pattern!r}): needs names of parts, one by one, such as "
+                "checkpoint_activations(model, 'blocks.*', 'head')"
+            )
         if not any(fnmatchcase(name, pattern) for name in named):
             raise ValueError(
                 f"checkpoint_activations({pattern!r}): no part of the model has such a name; the "

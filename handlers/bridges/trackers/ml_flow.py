@@ -13,10 +13,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar
 
-from ....engine import EventEnum, Trigger
+from ....engine import Engine, EventEnum, Trigger
 from ...common import AT_EACH_ROW, Image, Medium, Text, flat_hparams, need, png
 from ...loggers import LogsRows, Row, Start, WriterOf
-from .tracker import form_of, numbers_of
+from .tracker import form_of, import_early, numbers_of
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -66,6 +66,11 @@ class MLflow(LogsRows):
         need("mlflow", "MLflow", "mlflow")
         local = self.uri is not None and self.uri.startswith(("sqlite:", "file:"))
         object.__setattr__(self, "background", not local)
+
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Import the client, and write rows by the trigger."""
+        import_early("mlflow.tracking")
+        super().attach(engine)
 
     def writer(self, start: Start) -> WriterOf:
         """Begin a run, or find it again."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, ClassVar, TypeVar
 
-from ....engine import EventEnum, State, Trigger
+from ....engine import Engine, EventEnum, Trigger
 from ....engine.modules import untouched
 from ...common import AT_EACH_ROW, Histogram, Image, Medium, Text, as_bytes, need, plain
 from ...loggers import LogsRows, Row
@@ -39,12 +39,10 @@ class LogsToTracker(LogsRows):
     def __post_init__(self) -> None:
         need(self.library, type(self).__name__, self.extra)
 
-    def open_log(self, state: State[Any, Any]) -> None:
-        """Open the log where the run is."""
-        # Not first in its thread: comet_ml 3.58 draws from Python's generator when it is imported.
-        with suppress(Exception), untouched({}, None):  # the thread warns of an error
-            import_module(self.library)
-        super().open_log(state)
+    def attach(self, engine: Engine[Any, Any]) -> None:
+        """Import the client, and write rows by the trigger."""
+        import_early(self.library)
+        super().attach(engine)
 
     @property
     def config(self) -> dict[str, Any]:
@@ -55,6 +53,17 @@ class LogsToTracker(LogsRows):
     def arguments(self, **ours: Any) -> dict[str, Any]:
         """The arguments of the client: ours, and the user's, which take precedence."""
         return {**ours, **self.options}
+
+
+def import_early(library: str) -> None:
+    """Import a client before any thread of a tracker runs.
+
+    Threads that import at the same time may find each other's modules half made: Python then gives
+    up an import (`_DeadlockError`), and that tracker got no rows. And comet_ml 3.58 draws from
+    Python's generator when it is imported.
+    """
+    with suppress(Exception), untouched({}, None):  # the thread warns of an error
+        import_module(library)
 
 
 def numbers_of(row: Row) -> dict[str, float]:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from ....engine import State, label, of_machine, of_software
-from ....engine.modules import moves, without_wrappers
+from ....engine.modules import is_copy, moves, without_wrappers
 from ....engine.supervised import Supervised
 from ....engine.update import Optimizers, Update
 from ...common import given
@@ -74,7 +74,8 @@ def settings_of(objects: Mapping[str, Any]) -> dict[str, Any]:
             if isinstance(each.optimizer, Optimizers):  # whose groups it knows by their order
                 own["optimizers"] = [*each.optimizer.named]
         elif isinstance(each, Module):
-            found[f"{name}.{LAYERS}"] = dict(Counter(_layers(each)))
+            if not is_copy(each):  # one of a sharded model has no layers
+                found[f"{name}.{LAYERS}"] = dict(Counter(_layers(each)))
             continue
         else:
             continue

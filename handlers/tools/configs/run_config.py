@@ -108,7 +108,20 @@ def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
             "a key is for what others refer to, by ${" + key + "}",
             key,
         )
+    written: Any = OmegaConf.to_container(OmegaConf.load(path))
+    _refuse_left_behind(str(written.get("directory")), settings)
     return settings
+
+
+def _refuse_left_behind(before: str, settings: dict[str, Any]) -> None:
+    """Refuse an override of `directory` that leaves values in the directory of the file."""
+    for key, each in _leaves("", settings):
+        if settings["directory"] != before and f"{each}/".startswith(f"{before}/"):
+            raise ConfigError(
+                f"{key}: {each} is in {before}, and not in directory={settings['directory']}. "
+                f"Override {key}, too; or run the config in which it refers to ${{directory}}",
+                key,
+            )
 
 
 def is_made(node: Any) -> bool:

@@ -1,5 +1,6 @@
 """Run on one, two or four ranks: train until a step, or carry on and compare with one process."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -27,6 +28,11 @@ def run(form, place, epochs):
     return engine, rows
 
 
+said: list[str] = []
+told = logging.Handler()
+told.emit = lambda record: said.append(record.getMessage())
+logging.getLogger("camshaft").addHandler(told)
+
 with ranks.process_group("gloo"):
     engine, rows = run(FORM, PLACE, EPOCHS)
     if EPOCHS == 6:
@@ -37,4 +43,5 @@ with ranks.process_group("gloo"):
         assert len(rows) < 6, "it began anew"
         for name in ("model", "ema", "swa", "best"):
             check(whole(engine.objects[name]), whole(wanted.objects[name]))
+    assert not [each for each in said if ".layers: " in each], said
     print(f"rank {ranks.rank()}, {FORM}: {len(rows)} epochs", flush=True)

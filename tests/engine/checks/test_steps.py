@@ -219,6 +219,18 @@ def test_an_update_that_waits_while_another_one_steps_is_a_warning(model, caplog
     assert caplog.text.count("Update made no step in the first epoch: it got no") == 1
 
 
+@pytest.mark.parametrize(("limit", "two_epochs"), [("max_epochs", 2), ("max_steps", 6)])
+def test_a_run_that_is_stopped_before_its_first_batch_is_told_of_no_missing_step(
+    model, caplog, limit, two_epochs
+):
+    for epoch in 1, 3:
+        engine = by_update(model, Update(sgd(model)), ClipGradNorm(1.0))
+        done = engine.run(BATCHES, **{limit: two_epochs}) if epoch > 1 else None
+        engine.on(Events.EPOCH_STARTED(at=epoch))(lambda state: state.stop("enough"))
+        assert engine.run(BATCHES, **{limit: 2 * two_epochs}, state=done).stop_reason == "enough"
+    assert caplog.text == ""
+
+
 def test_two_updates_that_both_count_the_steps_of_the_run_are_a_warning(model):
     critic = torch.nn.Linear(2, 1)
     update = Update(sgd(model))

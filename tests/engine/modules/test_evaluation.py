@@ -12,6 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from camshaft import Engine, Events, supervised
 from camshaft.engine.modules import twin
+from camshaft.handlers import Collect
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
@@ -398,3 +399,22 @@ def test_a_layer_that_caches_for_evaluations_caches_anew_in_each_also_if_the_scr
             found.append(engine.evaluate(data).metrics["loss"])
     assert found == [9, 36]
     assert not model.training
+
+
+def test_a_handler_that_attaches_itself_to_evaluations_is_refused_on_them():
+    class Own:
+        def attach(self, engine):
+            engine.evaluation.on(Events.COMPLETED)(self.look)
+
+        def look(self, state):
+            seen.append(state.iteration)
+
+    seen = []
+    engine = Engine(lambda state, batch: batch)
+    for handler in Own(), Collect("predictions"):
+        with pytest.raises(ValueError, match=r"attaches itself to evaluations.*: write engine.add"):
+            engine.evaluation.add(handler)
+    own = Own()
+    engine.add(own, Collect("predictions"))
+    assert engine.evaluate([1, 2]).collected == {"predictions": [1, 2]}
+    assert seen == [2]

@@ -374,6 +374,12 @@ def test_a_pattern_that_names_nothing_is_an_error_that_lists_what_there_is(patte
         checkpoint_activations(build(), pattern)
 
 
+@pytest.mark.parametrize("pattern", [("blocks.*", "head"), torch.nn.Linear, 0])
+def test_a_pattern_that_is_no_text_is_an_error(pattern):
+    with pytest.raises(TypeError, match="needs names of parts, one by one"):
+        checkpoint_activations(build(), pattern)
+
+
 def test_asked_for_twice_it_is_done_once():
     model = build("blocks.*")
     before = [block.forward.args for block in model.blocks]

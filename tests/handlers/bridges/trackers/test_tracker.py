@@ -119,3 +119,25 @@ def test_no_client_draws_from_the_random_numbers_of_the_training_or_forks_it(
     script = tmp_path / "script.py"  # not in a repository, whose differences ClearML would read
     script.write_text(Path(__file__).with_name("beside_a_run.py").read_text())
     processes.run(script, name, cwd=tmp_path, env=env, fresh=True)
+
+
+@pytest.mark.slow
+def test_all_clients_are_imported_before_the_first_thread_runs(processes, tmp_path):
+    """Two threads that import at once may deadlock, and the tracker of one of them gets no rows."""
+    script = tmp_path / "script.py"
+    script.write_text(THREE_TRACKERS)
+    processes.run(script, cwd=tmp_path, fresh=True)
+
+
+THREE_TRACKERS = """
+import sys
+
+from camshaft import Engine
+from camshaft.handlers import MLflow, SwanLab, WandB
+
+clients = {"wandb", "swanlab", "mlflow.tracking"}
+trackers = WandB("one"), SwanLab("two"), MLflow("three", uri="sqlite:///mlflow.db")
+assert not clients & {*sys.modules}
+Engine(lambda state, batch: None, *trackers)
+assert clients <= {*sys.modules}, clients - {*sys.modules}
+"""

@@ -21,7 +21,7 @@ from torch.optim.lr_scheduler import (
 from torch.utils._pytree import tree_flatten
 
 from camshaft import Engine, Events, supervised
-from camshaft.handlers import EarlyStopping, LRSchedule, ProgressBar, Validate, latest
+from camshaft.handlers import EMA, EarlyStopping, LRSchedule, ProgressBar, Validate, latest
 from camshaft.handlers.checkpoint import Checkpoint
 
 DATA = [(torch.full((2, 3), step / 5), torch.ones(2, 1)) for step in range(5)]
@@ -637,7 +637,7 @@ def test_other_options_of_layers_and_of_the_loss_function_are_told_of(tmp_path, 
         model = nn.Sequential(nn.Linear(3, 8), nn.Dropout(rate), nn.Linear(8, 2))
         loss_fn = nn.CrossEntropyLoss(**options)
         engine = supervised(model, SGD(model.parameters(), 0.1), loss_fn)
-        engine.add(Checkpoint(tmp_path, resume=True))
+        engine.add(Checkpoint(tmp_path, resume=True), EMA())  # whose layers are the model's
         engine.run([(torch.ones(2, 3), torch.tensor([0, 1]))], max_epochs=epochs)
         said = [each.getMessage() for each in caplog.records if each.name == "camshaft"]
         caplog.clear()

@@ -159,6 +159,15 @@ def test_the_resolved_config_lies_beside_the_run_and_is_a_config_of_the_same_run
     assert same(weights("a"), weights("b"))
 
 
+def test_a_resolved_config_in_another_directory_is_refused_while_its_handlers_stay(path, capsys):
+    assert main(["run", str(path), "directory=a", *LITTLE]) == 0
+    before = Path("a/LATEST").read_text()
+    capsys.readouterr()
+    assert main(["run", "a/resolved.yaml", "directory=b", "run.max_epochs=2"]) == 2
+    assert "handlers.save.directory: a is in a, and not in directory=b" in capsys.readouterr().err
+    assert (Path("a/LATEST").read_text(), Path("b").exists()) == (before, False)
+
+
 def test_another_config_is_refused_and_changes_nothing(path):
     run_config(path, ["directory=a", *LITTLE])
     before = Path("a/resolved.yaml").read_text()
