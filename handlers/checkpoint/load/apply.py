@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from enum import Enum
 from functools import partial
@@ -106,10 +106,12 @@ def load(plan: LoadPlan, state: State[Any, Any]) -> None:
 
 def _load_object(plan: LoadPlan, name: str) -> None:
     own, saved = plan.engine.objects[name], plan.saved.objects[name]
-    if isinstance(own, Optimizer):
-        load_optimizer(own, in_memory(saved))
-    elif not isinstance(own, Module):
-        own.load_state_dict(in_memory(saved))
+    if not isinstance(own, Module):
+        with _in_place([own, *getattr(own, "__dict__", {}).values()]):
+            if isinstance(own, Optimizer):
+                load_optimizer(own, in_memory(saved))
+            else:
+                own.load_state_dict(in_memory(saved))
     else:
         try:
             load_weights(own, saved)
@@ -117,6 +119,33 @@ def _load_object(plan: LoadPlan, name: str) -> None:
                 load_weights(own, buffers)
         except RuntimeError as error:  # torch copies in the order of names until one fails
             raise ValueError(f"{name!r} has not taken all its weights: {error}") from error
+
+
+@contextmanager
+def _in_place(things: Iterable[Any]) -> Generator[None, None, None]:
+    """Within, optimizers keep their groups and their state, which torch replaces as it loads.
+
+    The script's functions, and optimizers around others, may hold them.
+    """
+    with ExitStack() as hooks:
+        for each in (one for one in things if isinstance(one, Optimizer)):
+            with suppress(AttributeError):  # a class that torch's __init__ has not made
+                put = partial(_put_in_place, each.param_groups, [*each.param_groups], each.state)
+                hooks.callback(each.register_load_state_dict_post_hook(put).remove)
+        yield
+
+
+def _put_in_place(
+    groups: list[dict[str, Any]], each: list[dict[str, Any]], state: Any, optimizer: Optimizer
+) -> None:
+    for own, new in zip(each, [*map(dict, optimizer.param_groups)], strict=True):
+        own.clear()
+        own.update(new)
+    groups[:] = each
+    if optimizer.state is not state:
+        state.clear()
+        state.update(optimizer.state)
+    optimizer.param_groups, optimizer.state = groups, state
 
 
 def load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:

@@ -113,6 +113,45 @@ def test_loading_is_in_place(tmp_path):
     assert script.scheduler.optimizer is script.optimizer
 
 
+class Around:
+    """An optimizer around another one, whose groups and state it has, too."""
+
+    def __init__(self, inner):
+        self.inner, self.param_groups, self.state = inner, inner.param_groups, inner.state
+
+    def state_dict(self):
+        return self.inner.state_dict()
+
+    def load_state_dict(self, saved):
+        self.inner.load_state_dict(saved)
+
+
+@pytest.mark.parametrize("around", [lambda optimizer: optimizer, Around])
+def test_the_groups_and_the_state_that_a_script_holds_are_those_of_the_resumed_optimizer(
+    tmp_path, around
+):
+    def run(directory, steps):
+        script = Script(directory, resume=directory and True, optimizer=Adam)
+        held = script.engine.objects["optimizer"] = around(script.optimizer)
+        groups, (group,), moments = held.param_groups, held.param_groups, held.state
+
+        @script.engine.on(Events.ITERATION_STARTED)
+        def decay(state):
+            group["lr"] = 0.1 / state.iteration
+
+        script.run(steps)
+        assert script.optimizer.param_groups is groups
+        assert script.optimizer.state is moments
+        assert list(moments) == list(script.model.parameters())
+        return script
+
+    whole = run(None, 5)
+    run(tmp_path, 3)
+    rest = run(tmp_path, 5)
+    assert rest.rates == whole.rates[3:]
+    assert torch.equal(rest.model.weight, whole.model.weight)
+
+
 def test_a_longer_horizon_is_an_error_that_says_what_to_do_and_an_override_goes_on(
     tmp_path, caplog
 ):
