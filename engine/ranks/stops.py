@@ -49,8 +49,9 @@ class Stops:
         self._number, self._met = next(_numbers), 0
         self._is_over, self._trains = Event(), get_ident()
         limit_calls_of_store()
-        # One key for all: a wait has to read it once.
-        default_store().append(f"{PLACE}/{self._number}", f"{rank()} {os.getpid()} {_home()}\n")
+        self._home = f"{PLACE}/{self._number}/{_home()}"
+        with suppress(RuntimeError):  # a store of another kind cannot append
+            default_store().append(self._home, f"{rank()} {os.getpid()}\n")
         self._thread = Thread(target=self._watch, name="stops of other ranks", daemon=True)
         self._thread.start()
 
@@ -96,9 +97,10 @@ class Stops:
 
     def _neighbors(self) -> dict[int, int]:
         """By their ranks: the processes of the others on this machine."""
-        lines = default_store().get(f"{PLACE}/{self._number}").decode().splitlines()
-        found, home = [line.split() for line in lines], _home()
-        return {int(n): int(pid) for n, pid, at in found if at == home and int(n) != rank()}
+        store = default_store()
+        said = store.get(self._home).decode() if store.check([self._home]) else ""
+        found = {int(number): int(pid) for number, pid in map(str.split, said.splitlines())}
+        return {number: pid for number, pid in found.items() if number != rank()}
 
     def _watch(self) -> None:
         with suppress(RuntimeError, ValueError):  # the store has ended
