@@ -261,10 +261,10 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
         return f"now another {type(value).__name__}"
     if name.startswith(OF_DATA):  # samples that it has read
         return ""
-    held = value.values() if isinstance(value, dict) else value
+    inner = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict | list | tuple | deque) or hasattr(value, "_fields"):
-        held = [value] if hasattr(value, "_fields") or is_dataclass(value) else []
-    kinds = dict.fromkeys(type(each).__name__ for each in held if _has_numbers(each))
+        inner = [value] if hasattr(value, "_fields") or is_dataclass(value) else []
+    kinds = dict.fromkeys(type(each).__name__ for each in inner if _has_numbers(each))
     return f"with {' and '.join(kinds)}: use plain tuples or dicts" if kinds else ""
 
 
