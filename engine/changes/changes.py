@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Container, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from io import IOBase
@@ -54,6 +54,7 @@ class Changes:
         self._state, self._warned = state, set[str]()
         self._inventory = Inventory(state)
         self._notes, self._settings = self._inventory.notes, self._inventory.settings
+        self._held: set[int] = self._inventory.unsaved.held
         self._records: dict[str, bool] = {}
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._has_copies = getattr(state.control.data, "persistent_workers", False) is True
@@ -86,8 +87,8 @@ class Changes:
         self._state.control.changes = {
             "values": values,
             "devices": devices_of(values) if values else {},
-            "started": packed(started, self._settings),
-            "of_pass": packed(self._of_pass, self._settings),
+            "started": packed(started, self._settings, self._held),
+            "of_pass": packed(self._of_pass, self._settings, self._held),
         }
         if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
             self._warned |= lost.keys()
@@ -120,9 +121,9 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
-            elif (why := _why_lost(name, value, was)) is None:
+            elif (why := _why_lost(name, value, was, self._held)) is None:
                 try:
-                    values[name] = packed(value, self._settings)
+                    values[name] = packed(value, self._settings, self._held)
                 except KeyError:
                     lost[name] = "by keys that are no weights or modules of engine.objects"
             elif why and value is not self._state.batch and value is not self._state.output:
@@ -159,7 +160,7 @@ class Changes:
         """
         if self._state.is_new:
             found = ((name, value) for name, value, _ in self._notes.changed())
-            self._started = {name: copy_of(each) for name, each in found if extent_of(each)}
+            self._started = {n: copy_of(each, self._held) for n, each in found if extent_of(each)}
         for name, place in self._notes.places(self._saved).items():
             if name not in self._started or same_states(place.read(), self._started[name]):
                 assign(place, self._saved[name])
@@ -188,7 +189,7 @@ class Changes:
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
         self._of_pass = {
-            name: copy_of(value)
+            name: copy_of(value, self._held)
             for name, value, _ in self._notes.changed()
             if name.startswith(OF_DATA) and extent_of(value)
         }
@@ -259,7 +260,9 @@ class Changes:
         engine = self._state.engine
         owners: list[Any] = [e for e in engine.handlers.values() if hasattr(e, "owned")]
         names = {self._settings.get(id(e)) for own in owners for e in own.owned(self._state)}
-        tensors = {n: address_of(v) for n, (v, _) in found.items() if is_plain_tensor(v)}
+        named = self._settings.keys() & self._held  # of a weight, a checkpoint can tell the name
+        loose = {n: v for n, (v, _) in found.items() if is_plain_tensor(v) and id(v) not in named}
+        tensors = {name: address_of(each) for name, each in loose.items()}
         saved = addresses_in(engine.objects.values()) if tensors else set()
         names |= {name for name, address in tensors.items() if address in saved}
         known = self._records
@@ -275,9 +278,9 @@ class Changes:
         return found.keys() & names
 
 
-def _why_lost(name: str, value: Any, was: Any) -> str | None:
+def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | None:
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
-    if (weight := extent_of(value)) is not None:
+    if (weight := extent_of(value, held)) is not None:
         count, size = weight
         if count <= MANY and size <= LARGEST:
             return None
@@ -288,10 +291,10 @@ def _why_lost(name: str, value: Any, was: Any) -> str | None:
         return f"now another {type(value).__name__}"
     if name.startswith(OF_DATA):  # samples that it has read
         return ""
-    held = value.values() if isinstance(value, dict) else value
+    inner = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict | list | tuple | deque) or hasattr(value, "_fields"):
-        held = [value] if hasattr(value, "_fields") or is_dataclass(value) else []
-    kinds = dict.fromkeys(type(each).__name__ for each in held if _has_numbers(each))
+        inner = [value] if hasattr(value, "_fields") or is_dataclass(value) else []
+    kinds = dict.fromkeys(type(each).__name__ for each in inner if _has_numbers(each))
     return f"with {' and '.join(kinds)}: use plain tuples or dicts" if kinds else ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -53,10 +53,11 @@ class Inventory:
 
     def __init__(self, state: State[Any, Any]) -> None:
         self._state = state
-        self.notes: SettingsNoted = SettingsNoted()
         self.unsaved: Unsaved = Unsaved(state)
         """Objects with a state that no checkpoint holds."""
         self._held: set[int] = self.unsaved.held
+        self.notes: SettingsNoted = SettingsNoted(self._held)
+        self._of_optimizers: set[int] = {*_groups_and_states(state.engine.objects.values())}
         self._whole: set[int] = set()
         """Containers that are noted as one value, and parts of the data that the position saves."""
         self.settings: dict[int, str] = {}
@@ -112,10 +113,13 @@ class Inventory:
 
     def _is_leaf(self, thing: Any) -> bool:
         """True for what is noted as one value, or warned of."""
-        return id(thing) in self._whole or thing in self.unsaved
+        of_others = id(thing) in self._whole or id(thing) in self._of_optimizers
+        return of_others or thing in self.unsaved
 
     def _note(self, name: str, value: Any, owner: Any, holder: Any, key: Any) -> None:
         """Note what a search has found: the value of a name, and what the value itself holds."""
+        if id(value) in self._of_optimizers:
+            return
         is_value = isinstance(value, PLAIN) or extent_of(value) is not None
         if is_value and type(value) in CONTAINERS:
             self._whole.add(id(value))
@@ -205,6 +209,14 @@ class Inventory:
             for m, each in enumerate(group["params"] if isinstance(group, dict) else ()):
                 if id(each) not in self._held:
                     self.notes.note(f"{name}.param_groups[{n}]['params'][{m}]", each)
+
+
+def _groups_and_states(things: Iterable[Any]) -> Iterator[int]:
+    """The identities of the groups and states of optimizers, which these save and load in place."""
+    for each in things:
+        if hasattr(type(each), "add_param_group"):
+            groups = each.param_groups
+            yield from map(id, (groups, *groups, getattr(each, "state", each)))
 
 
 def script_functions(

@@ -194,7 +194,7 @@ class Pass(Generic[Batch]):
             check_same_again(source, position, consumed, state.epoch)
         position.is_loaded = False
         if source.skips and state.training and not consumed:
-            batches = chain(self._with_first_noted(batches), batches)
+            batches = chain(_with_first_noted(batches, source, position), batches)
         if source.fills_up and state.training and self.in_step.is_on:
             batches = self.in_step.filled(batches, source, state)
         if source.move is not None:
@@ -203,12 +203,6 @@ class Pass(Generic[Batch]):
         if shares is not None:
             batches = _weighted(batches, shares, consumed + 1, state)
         self.batches = batches
-
-    def _with_first_noted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The first batch, of whose values a checksum is taken before a step may change them."""
-        for batch in islice(batches, 1):
-            self.position.first_batch = of_first_batch(self.source, batch)
-            yield batch
 
     def _objects_inside(self) -> dict[str, Any]:
         """By name: the objects of the engine, with a state, from which the data draws."""
@@ -224,6 +218,19 @@ def as_the_pass_began(state: State[Any, Any]) -> AbstractContextManager[None]:
     """Within a `with` block, the data has the settings with which its current pass began."""
     noted = state.control.noted
     return nullcontext() if noted is None else noted.as_the_pass_began()
+
+
+def _with_first_noted(
+    batches: Iterator[Batch], source: Source[Batch], position: Position
+) -> Iterator[Batch]:
+    """The first batch, of whose values a checksum is taken before a step may change them.
+
+    It does not know the pass, which would be a reference cycle: a run that ends in its first
+    iteration would leave its workers to the garbage collector.
+    """
+    for batch in islice(batches, 1):
+        position.first_batch = of_first_batch(source, batch)
+        yield batch
 
 
 def _weighted(

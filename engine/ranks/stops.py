@@ -2,7 +2,7 @@
 
 A collective cannot check this, since ranks that go on send other messages. So the ranks that were
 asked to stop or save meet in the store of the process group, and a thread of each rank looks there
-about once a second.
+about once a second. Of a rank that was killed, those on its machine see that its process has ended.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any
 
+from .failure import AnotherRankError
 from .groups import default_store, rank, world_size
 from .letters import wait_for
 from .stacks import answer
@@ -26,6 +27,8 @@ LONGEST = 5.0
 PERIOD, PER_SECOND = 1.0, 1000
 """Seconds between two looks of a thread, and the most looks per second of all ranks together."""
 
+ENDED = " has ended"
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 SOCKETS = Path("/proc/self/fd")
 INTERNET = (socket.AF_INET, socket.AF_INET6)
 TRIES = 4
@@ -46,6 +49,9 @@ class Stops:
         self._number, self._met = next(_numbers), 0
         self._is_over, self._trains = Event(), get_ident()
         limit_calls_of_store()
+        self._home = f"{PLACE}/{self._number}/{_home()}"
+        with suppress(RuntimeError):  # a store of another kind cannot append
+            default_store().append(self._home, f"{rank()} {os.getpid()}\n")
         self._thread = Thread(target=self._watch, name="stops of other ranks", daemon=True)
         self._thread.start()
 
@@ -57,6 +63,7 @@ class Stops:
         """Wait until all ranks have been asked to do the same in this iteration.
 
         Raises:
+            AnotherRankError: The process of another rank has ended.
             RuntimeError: Another rank has gone on, or was asked to do something else.
         """
         store, box, size = default_store(), self._box, world_size()
@@ -65,10 +72,18 @@ class Stops:
         store.set(f"{box}/at", str(iteration))
         store.add(f"{box}/{iteration} {what}", 1)
         store.add(box, 1)
-        beyond = f"{box}/beyond"
-        came = wait_for(store, box, size, lambda: bool(store.check([beyond])))
+        beyond, others = f"{box}/beyond", self._neighbors()
+
+        def is_over() -> bool:
+            if ended := [number for number, pid in others.items() if _has_ended(pid)]:
+                store.set(beyond, f"the process of rank {ended[0]}{ENDED}")
+            return bool(store.check([beyond]))
+
+        came = wait_for(store, box, size, is_over)
         if came < size and store.check([beyond]):
-            raise _unlike(asked, store.get(beyond).decode())
+            if (why := store.get(beyond).decode()).endswith(ENDED):
+                raise AnotherRankError(f"{asked}, and {why}")
+            raise _unlike(asked, why)
         if came < size:
             missing = f"{size - came} of {size} ranks gave no answer"
             raise _unlike(asked, f"{missing}: they were not asked, were killed, or hang")
@@ -79,6 +94,13 @@ class Stops:
         """End the thread."""
         self._is_over.set()
         self._thread.join(LONGEST)  # it may be in a call of the store, whose host may be gone
+
+    def _neighbors(self) -> dict[int, int]:
+        """By their ranks: the processes of the others on this machine."""
+        store = default_store()
+        said = store.get(self._home).decode() if store.check([self._home]) else ""
+        found = {int(number): int(pid) for number, pid in map(str.split, said.splitlines())}
+        return {number: pid for number, pid in found.items() if number != rank()}
 
     def _watch(self) -> None:
         with suppress(RuntimeError, ValueError):  # the store has ended
@@ -92,6 +114,23 @@ class Stops:
                 if now > at and box == self._box:
                     store.set(f"{box}/beyond", f"rank {rank()} went on behind that iteration")
                     return
+
+
+def _home() -> str:
+    """What the processes have in common whose numbers mean the same; only Linux tells it."""
+    with suppress(OSError):
+        return f"{BOOT.read_text().strip()}-{os.readlink('/proc/self/ns/pid')}"
+    return f"unknown-{rank()}"
+
+
+def _has_ended(pid: int) -> bool:
+    """True if a process of this machine is gone, or only waits for its parent to notice."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] in b"ZX"
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
 
 
 def _unlike(asked: str, others: str) -> RuntimeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from operator import call, setitem
@@ -42,7 +42,9 @@ class Spot(NamedTuple):
 class SettingsNoted:
     """Values by place as they were noted, and tables, in which new names may come."""
 
-    def __init__(self) -> None:
+    def __init__(self, held: Container[int] = ()) -> None:
+        """Note nothing yet; tensors with these identities are saved elsewhere, by their owners."""
+        self._held = held
         self._places: dict[str, Spot] = {}
         self._reads: list[Callable[[], Any]] = []
         self._before: list[tuple[str, Any]] = []
@@ -64,7 +66,7 @@ class SettingsNoted:
             self._reads.append(place.read)
             self._before.append((name, value))
         else:
-            self._marks.append((name, _mark(value)))
+            self._marks.append((name, _mark(value, self._held)))
 
     def note_key(self, name: str, value: Any, holder: Any, key: Any) -> None:
         """Note the value of a key in a table, or of an attribute of another holder; each once."""
@@ -112,7 +114,7 @@ class SettingsNoted:
             names: Names that have come since, in known tables.
         """
         places = self._places | self.places(names)
-        return {name: _kept(place.read()) for name, place in places.items()}
+        return {name: _kept(place.read(), self._held) for name, place in places.items()}
 
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
@@ -121,7 +123,7 @@ class SettingsNoted:
         moved = [(n, v, was) for (n, was), v in pairs if v is not was and not _equal(v, was)]
         yield from moved
         for name, was in self._marks:
-            if not _equal(_mark(value := self._places[name].read()), was):
+            if not _equal(_mark(value := self._places[name].read(), self._held), was):
                 yield name, value, was
         if [*map(len, (table for table, _ in self._tables.values()))] != self._sizes:
             for name, (table, known) in self._tables.items():
@@ -148,8 +150,11 @@ def _place_of(holder: Any, key: Any) -> Spot:
     return Spot(partial(getattr, holder, key, GONE), partial(write, holder, key))
 
 
-def extent_of(value: Any) -> tuple[int, int] | None:
-    """How many plain values, tensors and arrays these are, and their bytes; None for others."""
+def extent_of(value: Any, held: Container[int] = ()) -> tuple[int, int] | None:
+    """How many plain values, tensors and arrays these are, and their bytes; None for others.
+
+    Tensors with these identities have no bytes here, since others save them.
+    """
     if type(value) in PLAIN:
         return 1, 0
     count = size = 0
@@ -162,7 +167,7 @@ def extent_of(value: Any) -> tuple[int, int] | None:
             if kind in MAPPINGS | {set} and not all(map(keys, each)):
                 return None
         elif _is_numbers(each):
-            count, size = count + 1, size + each.nbytes
+            count, size = count + 1, size + (0 if id(each) in held else each.nbytes)
         else:
             return None
         if count > MANY:
@@ -170,26 +175,30 @@ def extent_of(value: Any) -> tuple[int, int] | None:
     return max(1, count), size
 
 
-def _kept(value: Any) -> Any:
+def _kept(value: Any, held: Container[int]) -> Any:
     """A copy of a small value; of a container of other things, another container of these."""
-    if (extent := extent_of(value)) is not None:
-        return copy_of(value) if extent[1] <= LARGEST else TOO_LARGE
+    if (extent := extent_of(value, held)) is not None:
+        return copy_of(value, held) if extent[1] <= LARGEST else TOO_LARGE
     if type(value) is deque:
         return [*value]
     return copy(value) if type(value) in CONTAINERS else value
 
 
-def copy_of(value: Any) -> Any:
-    """A copy of a value, without the graph of tensors, as a checkpoint can hold it."""
-    return mapped(value, _copied)
+def copy_of(value: Any, held: Container[int] = ()) -> Any:
+    """A copy of a value, without the graph of tensors, as a checkpoint can hold it.
+
+    Tensors with these identities stay the same objects.
+    """
+    return mapped(value, lambda each: each if id(each) in held else _copied(each))
 
 
-def packed(value: Any, names: Mapping[int, str]) -> Any:
+def packed(value: Any, names: Mapping[int, str], held: Container[int] = ()) -> Any:
     """A copy of a value for a checkpoint; `unpacked` makes it again, also in another process.
 
     Args:
         value: Plain values, tensors and arrays, in containers.
         names: By identity: the names of the weights and modules that may be keys.
+        held: The identities of weights that others save: of them, the value has the names.
 
     Raises:
         KeyError: A key is another tensor or module.
@@ -200,19 +209,21 @@ def packed(value: Any, names: Mapping[int, str]) -> Any:
             new = key if _is_constant(key) else (WEIGHT, names[id(key)])
             if type(key) is int and key in names:  # `id(weight)`, another number in each process
                 new = ADDRESS, names[key]
-            items[new] = packed(each, names)
+            items[new] = packed(each, names, held)
         if (factory := getattr(value, "default_factory", value)) is value:
             return type(value)(items)
         kind = getattr(factory, "__name__", "")
         return (DEFAULT, kind, items) if kind in FACTORIES else items
     if type(value) in (list, tuple, deque):
-        made = [packed(each, names) for each in value]
+        made = [packed(each, names, held) for each in value]
         return (DEQUE, value.maxlen, made) if type(value) is deque else type(value)(made)
+    if is_plain_tensor(value) and id(value) in held and id(value) in names:
+        return WEIGHT, names[id(value)]
     return _copied(value)
 
 
 def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
-    """What was packed, with the weights and modules of these names as keys."""
+    """What was packed, with the weights and modules of these names."""
     if isinstance(value, dict):
         items = dict[Any, Any]()
         for key, each in value.items():
@@ -223,6 +234,8 @@ def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
         return type(value)(items)
     if type(value) in (list, tuple):
         made = [unpacked(each, things) for each in value]
+        if type(value) is tuple and made[:1] == [WEIGHT] and made[1:] and made[1] in things:
+            return things[made[1]]
         if type(value) is list or len(made) != 3 or type(made[0]) is not str:
             return type(value)(made)
         if made[0] == DEFAULT and made[1] in FACTORIES:
@@ -253,7 +266,12 @@ def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
 
 
 def _taken(now: Any, value: Any) -> Any:
-    """What is there, with the content of a value; the value itself if it is of another form."""
+    """What is there, with the content of a value; the value itself if it is of another form.
+
+    A parameter is a weight of the script's: what was unpacked from a checkpoint is none.
+    """
+    if value is now or type(value).__name__ == "Parameter":
+        return value
     if is_plain_tensor(now) and is_plain_tensor(value):
         if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
             return value.to(now.device)
@@ -276,8 +294,11 @@ def _taken(now: Any, value: Any) -> Any:
     return now
 
 
-def _mark(value: Any) -> list[Any]:
-    """What tells of a change: it equals another mark of the same unchanged value, and no other."""
+def _mark(value: Any, held: Container[int]) -> list[Any]:
+    """What tells of a change: it equals another mark of the same unchanged value, and no other.
+
+    Of tensors with these identities it tells which they are, and not what they hold.
+    """
     found = list[Any]()
     for _, each in walk(value, depth=DEEPEST, inside=_inside):
         kind = type(each)
@@ -289,7 +310,7 @@ def _mark(value: Any) -> list[Any]:
             found.append(each.copy())
         elif kind in CONTAINERS:
             found.append([v if type(v) in PLAIN else kind for v in each])
-        elif is_plain_tensor(each):
+        elif is_plain_tensor(each) and id(each) not in held:
             found += _Same(each), _numbers_of(each)
         elif is_any_array(each):  # of a large one, some numbers
             own = each.reshape(-1)[:: max(1, each.size // 4096)] if each.nbytes > LARGEST else each

@@ -139,7 +139,9 @@ def workers():
     return lambda: set(multiprocessing.active_children()) - before
 
 
-@pytest.mark.parametrize("arguments", [{}, {"epoch_length": 4}, {"max_iterations": 3}])
+@pytest.mark.parametrize(
+    "arguments", [{}, {"epoch_length": 4}, {"max_iterations": 3}, {"max_iterations": 1}]
+)
 def test_no_worker_is_left_when_a_run_is_over(arguments, workers):
     gc.disable()  # they end with the run, not some time later
     try:

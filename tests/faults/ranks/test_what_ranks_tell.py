@@ -170,6 +170,39 @@ def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(proce
         assert re.search(rf"rank 1 \({HOST}\) failed first: RuntimeError: {said}", each.stderr)
 
 
+KILLED = """
+import os, signal, time, torch
+from camshaft import Engine, Events, ranks, supervised
+
+with ranks.process_group("gloo", timeout=60):
+    net = torch.nn.Linear(2, 1)
+    data = [(torch.ones(4, 2), torch.ones(4, 1))] * 6
+    engine = supervised(net, torch.optim.SGD(net.parameters(), 0.1), torch.nn.functional.mse_loss)
+
+    @engine.on(Events.ITERATION_COMPLETED(at=3))
+    def fail(state):
+        if ranks.rank() == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    began = time.monotonic()
+    try:
+        engine.run(data, max_epochs=2, max_steps=3)
+    finally:
+        assert time.monotonic() - began < 30
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/ns/pid").exists(), reason="only Linux tells who is there")
+def test_a_rank_that_is_killed_as_the_others_stop_inside_an_epoch_is_named_in_seconds(processes):
+    zero, one, two = processes.run_ranks(3, KILLED, code=None)
+    assert [each.returncode for each in (zero, one, two)] == [1, -9, 1]
+    for number, each in ((0, zero), (2, two)):
+        said = f"rank {number} was asked to stop (max_steps) in iteration 3, and the process of"
+        assert f"AnotherRankError: {said} rank 1 has ended" in each.stderr
+        assert "no answer of ranks [1]: ended, killed" in each.stderr
+
+
 @pytest.mark.slow
 def test_ranks_that_leave_an_epoch_together_or_at_its_end_go_on(processes):
     script = ONE.format(alone="pass", at_the_end=True)

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset, Subset, WeightedRandomSampler
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
 from camshaft.engine.changes.reached import called_by, is_only_filled
-from camshaft.handlers import Checkpoint, Freeze, LRSchedule, Metrics
+from camshaft.handlers import Checkpoint, Freeze, LRSchedule, Metrics, latest
 
 X = torch.randn(60, 3, generator=torch.Generator().manual_seed(1))
 TEMPERATURE = 1.0
@@ -1035,3 +1035,85 @@ def test_outputs_that_a_function_collects_in_an_epoch_are_told_of_and_its_last_o
     with pytest.warns(UserWarning, match=r"changed outputs \(with Output") as told:
         engine.run([(X, X[:, :1])], max_epochs=1)
     assert "last" not in str(told[0].message)
+
+
+def clipped(directory, epochs, *, change=lambda weights, new: None):
+    """A run that clips some weights alone; `change` makes them others in epoch 2."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.Linear(3, 1))
+    first, second, _ = (layer.weight for layer in model)
+    weights = {"now": first, "pair": (first, [first]), "all": [first], "by": {first: "first"}}
+    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.05), nn.MSELoss())
+    shown = []
+
+    @engine.on(Events.EPOCH_STARTED(at=2))
+    def set_others(state):
+        change(weights, second)
+
+    @engine.on(Events.GRADIENTS_READY)
+    def clip(state):
+        of = [weights["now"], weights["pair"][0], *weights["pair"][1], *weights["all"]]
+        for weight in {*of, *weights["by"]}:
+            nn.utils.clip_grad_norm_(weight, 0.01)
+
+    if directory:
+        engine.add(Checkpoint(directory, resume=True))
+        engine.on(Events.COMPLETED)(lambda state: shown.append(state.control.changes["values"]))
+    engine.run([(X[:8], X[:8, :1])] * 3, max_epochs=epochs)
+    return [*model.parameters()], shown
+
+
+CHOICES = {
+    "another one": lambda weights, new: weights.update(now=new),
+    "a tuple": lambda weights, new: weights.update(pair=(new, [new])),
+    "one more": lambda weights, new: weights["all"].append(new),
+    "in place": lambda weights, new: weights["all"].__setitem__(0, new),
+    "by a key": lambda weights, new: weights["by"].update({new: "second"}),
+}
+
+
+@pytest.mark.quick(change=2)
+@pytest.mark.parametrize("change", CHOICES.values(), ids=CHOICES)
+def test_which_weights_a_variable_holds_is_put_back_and_they_are_those_of_the_model(
+    tmp_path, change
+):
+    whole, _ = clipped(None, 4, change=change)
+    clipped(tmp_path, 2, change=change)
+    rest, _ = clipped(tmp_path, 4, change=change)
+    assert all(map(torch.equal, rest, whole))
+
+
+def test_containers_of_weights_and_groups_of_an_optimizer_are_not_saved_again_or_warned_of(
+    tmp_path,
+):
+    assert clipped(tmp_path, 2)[1] == [{}]
+    model = nn.Linear(2100, 2000)  # more than a changed value may have
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    engine = supervised(model, optimizer, nn.MSELoss())
+    engine.add(Checkpoint(tmp_path / "large", keep=latest(1)))
+    weights, (group,), states = [*model.parameters()], optimizer.param_groups, optimizer.state
+
+    @engine.on(Events.GRADIENTS_READY)
+    def look(state):
+        assert len(weights) >= len(states)
+        group["lr"] = 0.1 / state.iteration
+
+    engine.run([(torch.ones(1, 2100), torch.ones(1, 2000))], max_epochs=1)
+
+
+@pytest.mark.parametrize("options", [{"override": ["optimizer.lr"]}, {"reset": ["optimizer"]}])
+def test_a_group_that_a_function_holds_has_the_rate_of_an_override_or_a_new_start(
+    tmp_path, options
+):
+    def run(rate, **options):
+        model = nn.Linear(3, 1)
+        optimizer = torch.optim.SGD(model.parameters(), rate, momentum=0.9)
+        (group,), rates = optimizer.param_groups, []
+        engine = supervised(model, optimizer, nn.MSELoss())
+        engine.on(Events.STEP_COMPLETED)(lambda state: rates.append(group["lr"]))
+        engine.add(Checkpoint(tmp_path, **options))
+        engine.run([(X, X[:, :1])], max_epochs=2 if options else 1)
+        return rates, optimizer.param_groups[0]["lr"]
+
+    run(0.1)
+    assert run(0.05, resume=True, **options) == ([0.05], 0.05)
