@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 38_800, 56_660, 33_500, 86_110
+CORE, LINES, CODE, TESTS = 39_070, 56_960, 33_700, 86_500
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 
