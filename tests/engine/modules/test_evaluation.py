@@ -398,3 +398,28 @@ def test_a_layer_that_caches_for_evaluations_caches_anew_in_each_also_if_the_scr
             found.append(engine.evaluate(data).metrics["loss"])
     assert found == [9, 36]
     assert not model.training
+
+
+class Doubled(torch.nn.Linear):
+    """What stands in the place of a layer, as a LoRA does."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def test_an_evaluation_calls_what_stands_in_the_place_of_an_encoders_layer():
+    for first, activation in (
+        (Doubled(16, 32), "relu"),
+        (torch.nn.Linear(16, 32), torch.nn.GELU("tanh")),
+    ):
+        layer = torch.nn.TransformerEncoderLayer(16, 4, 32, 0.0, activation, batch_first=True)
+        layer.linear1 = first
+        engine = supervised(layer, None, torch.nn.MSELoss())
+        texts = torch.randn(8, 5, 16)
+        training = torch.nn.functional.mse_loss(layer(texts), texts)
+        assert engine.evaluate([(texts, texts)]).metrics["loss"] == training.item()
+        assert torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        engine.evaluate([(texts, texts)])
+        assert not torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(True)
