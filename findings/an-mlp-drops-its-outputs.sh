@@ -7,10 +7,17 @@ set -euo pipefail
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/env"
-"$folder/env/bin/pip" install --quiet torch==2.13.0 numpy==2.4.6 torchvision==0.28.0
+"$folder/env/bin/pip" install --quiet torch==2.13.0 numpy==2.4.6 pillow==13.0.0 typing-extensions
+"$folder/env/bin/pip" install --quiet --no-deps torchvision==0.28.0
 cat > "$folder/tried.py" <<'CODE'
 import torch
 from torch import nn
+
+if not hasattr(torch.ops.torchvision, "nms"):  # beside a torch for CPUs; nothing of it is used
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
 from torchvision.ops import MLP
 
 torch.manual_seed(0)
