@@ -22,7 +22,7 @@ from ..state import (
     restore_generators,
 )
 from .order import Order
-from .trail import END, FIRST, OF_LIST, Trail, of_list
+from .trail import END, FIRST, OF_LIST, Trail, of_list, tensors_of_list
 
 
 class Source(Generic[Batch]):
@@ -69,6 +69,8 @@ class Source(Generic[Batch]):
         """True if the workers of a resumed pass are ahead by another number of batches."""
         self.listed: str | None = None
         """The checksum of a list's batches when this run began."""
+        self.tensors: list[set[str]] = []
+        """What their tensors were then."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
@@ -80,7 +82,7 @@ class Source(Generic[Batch]):
             ValueError: The data has fewer batches.
         """
         if type(self.data) in (list, tuple) and self.listed is None:
-            self.listed = of_list(self.data)
+            self.listed, self.tensors = of_list(self.data), tensors_of_list(self.data)
         return self.read_on(iterate(self.data), consumed)
 
     def read_on(self, batches: Iterator[Batch], consumed: int) -> Iterator[Batch]:
@@ -155,6 +157,12 @@ class Source(Generic[Batch]):
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
+        if self.tensors and not all(map(set.issubset, self.tensors, tensors_of_list(self.data))):
+            return [
+                "the run writes into the batches of a list, as an operation in place or Mixup of "
+                "timm does, and another process begins with the batches that the script makes; "
+                "change a copy: batch.clone()"
+            ]
         if self.seeds_workers or not has_persistent_workers(self.data):
             return []
         return [

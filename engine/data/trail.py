@@ -96,8 +96,16 @@ def of_first(indices: Any) -> int:
 
 def of_list(batches: Any) -> str:
     """The checksum of the batches of a list that are looked at, and of its last one."""
-    some = [*batches[:FIRST], *batches[FIRST::EACH], *batches[-1:]]
-    return f"{crc32(repr([[*text_lines(each)] for each in some]).encode()):08x}"
+    return f"{crc32(repr([[*text_lines(each)] for each in _looked_at(batches)]).encode()):08x}"
+
+
+def tensors_of_list(batches: Any) -> list[set[str]]:
+    """Of each batch that is looked at: the lines of its tensors and arrays."""
+    return [{line for line in text_lines(each) if " [" in line} for each in _looked_at(batches)]
+
+
+def _looked_at(batches: Any) -> list[Any]:
+    return [*batches[:FIRST], *batches[FIRST::EACH], *batches[-1:]]
 
 
 ADVICE = (

@@ -77,7 +77,7 @@ def untouched(
             module.training = False
         if seed is not None:
             seed_all(seed_of_rank(seed, ranks.data_rank()))
-        with torch.no_grad() if torch else nullcontext():
+        with torch.no_grad() if torch else nullcontext(), _calling_parts(modules):
             yield
     except BaseException:
         with suppress(Exception):  # a failed device must not hide its first error
@@ -99,6 +99,32 @@ def untouched(
             module.training = training
         if is_shared:
             data._iterator = opened  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _calling_parts(modules: Iterable[Any]) -> Generator[None]:
+    """Let encoder layers call their parts if one is not torch's own, such as a LoRA.
+
+    In evaluation mode torch hands the weights of the parts to one function, and calls none of them.
+    """
+    torch = sys.modules.get("torch")
+    kinds = torch.nn.TransformerEncoderLayer if torch else ()
+    parts = [part for each in modules if isinstance(each, kinds) for part in each.children()]
+    if torch is None or all(map(_is_plain, parts)):
+        yield
+        return
+    was = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(was)
+
+
+def _is_plain(part: Any) -> bool:
+    """True for what the one function computes; it takes `GELU("tanh")` for `GELU()`."""
+    is_torchs = type(part).__module__.startswith("torch.nn.modules.")
+    return is_torchs and getattr(part, "approximate", "none") == "none"
 
 
 def _switched(modules: Iterable[Any]) -> list[Switched]:

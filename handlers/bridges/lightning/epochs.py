@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torch.nn import Module
 
 from ....engine import Events, Stage, metric_states, ranks
+from ....engine.checks import warn
 from ....engine.modules import are_spread
 from ....engine.state import State
 from .log import Carried
@@ -118,6 +119,14 @@ class LightningEpochs:
             if is_whole and self.module.automatic_optimization
             else []
         )
+        for each in schedules:
+            if each.interval == "step" and each.frequency > state.iteration_in_epoch > 0:
+                warn(
+                    f"{type(each.scheduler).__name__} with frequency={each.frequency} never steps: "
+                    "as in Lightning, it counts batches of the epoch, and this one had "
+                    f"{state.iteration_in_epoch}; give a smaller frequency, or take "
+                    "engine.add(LRSchedule(scheduler, when=...)) in its place"
+                )
         due = [each for each in schedules if each.is_due("epoch", state.epoch)]
         for each in due:
             if not each.reduce_on_plateau:

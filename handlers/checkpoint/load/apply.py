@@ -20,6 +20,7 @@ from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ....engine import State, ranks
 from ....engine.modules import in_place, moves
+from ....engine.state import is_plain_tensor
 from ...common import advance, fields_of
 from ...files import printable, printable_lines
 from ..directory import Saved
@@ -138,6 +139,18 @@ def load_optimizer(optimizer: Any, saved: Mapping[str, Any]) -> None:
         optimizer.load_state_dict(saved)
     for (parameter, key), number in held.items():
         optimizer.state[parameter][key] = optimizer.param_groups[number]
+    for group in getattr(optimizer, "param_groups", []):
+        if group.get("fused"):
+            for parameter in group["params"]:
+                _lay_like(parameter, optimizer.state.get(parameter, {}))
+
+
+def _lay_like(parameter: Tensor, state: dict[str, Any]) -> None:
+    """Lay moments in memory as their weight lies, since a fused step on a CPU pairs by memory."""
+    for key, value in state.items():
+        is_moment = is_plain_tensor(value) and value.shape == parameter.shape
+        if is_moment and value.stride() != parameter.stride():
+            state[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
 
 
 def add_group(optimizer: Optimizer, saved: Mapping[str, Any]) -> None:

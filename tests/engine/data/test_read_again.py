@@ -340,6 +340,22 @@ def test_a_step_may_change_the_batches_of_a_list():
     assert seen == [1, 2, 3, 4, 5, 2, 3, 4, 5, 6]
 
 
+def test_a_run_that_writes_into_the_batches_of_a_list_is_told_of_at_its_first_save(
+    tmp_path, caplog
+):
+    def adds(batch):
+        batch["doubled"] = batch["x"] * 2
+
+    def writes(batch):
+        batch["x"] *= 2
+
+    for name, step in (("adds", adds), ("writes", writes)):
+        engine = Engine(lambda state, batch, step=step: step(batch))
+        engine.add(Checkpoint(tmp_path / name))
+        engine.run([{"x": torch.ones(2) * number} for number in range(5)], max_epochs=2)
+        assert ("writes into the batches of a list" in caplog.text) == (name == "writes")
+
+
 @pytest.mark.parametrize("rows", [8, 14])
 def test_a_stream_that_grows_at_its_end_goes_on(rows):
     first, saved = part(lambda: (number for number in range(8)), 5)

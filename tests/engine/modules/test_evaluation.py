@@ -418,3 +418,28 @@ def test_a_handler_that_attaches_itself_to_evaluations_is_refused_on_them():
     engine.add(own, Collect("predictions"))
     assert engine.evaluate([1, 2]).collected == {"predictions": [1, 2]}
     assert seen == [2]
+
+
+class Doubled(torch.nn.Linear):
+    """What stands in the place of a layer, as a LoRA does."""
+
+    def forward(self, input):
+        return 2 * super().forward(input)
+
+
+def test_an_evaluation_calls_what_stands_in_the_place_of_an_encoders_layer():
+    for first, activation in (
+        (Doubled(16, 32), "relu"),
+        (torch.nn.Linear(16, 32), torch.nn.GELU("tanh")),
+    ):
+        layer = torch.nn.TransformerEncoderLayer(16, 4, 32, 0.0, activation, batch_first=True)
+        layer.linear1 = first
+        engine = supervised(layer, None, torch.nn.MSELoss())
+        texts = torch.randn(8, 5, 16)
+        training = torch.nn.functional.mse_loss(layer(texts), texts)
+        assert engine.evaluate([(texts, texts)]).metrics["loss"] == training.item()
+        assert torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        engine.evaluate([(texts, texts)])
+        assert not torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(True)

@@ -378,6 +378,15 @@ def test_a_frequency_counts_batches_of_the_epoch_as_lightning_does():
     assert engine.objects["scheduler"].last_epoch == 2
 
 
+def test_a_frequency_above_the_batches_of_an_epoch_is_told_of():
+    def make(optimizer):
+        schedule = {"scheduler": StepLR(optimizer, 1), "interval": "step", "frequency": 4}
+        return [optimizer], [schedule]
+
+    with pytest.warns(UserWarning, match="StepLR with frequency=4 never steps"):
+        from_lightning(returning(make)).run(BATCHES, max_epochs=2)
+
+
 # Values that are logged
 
 
