@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice, pairwise
 from types import FunctionType
 from typing import Any, Generic
+from zlib import crc32
 
 from .. import ranks
 from ..state import (
@@ -22,7 +23,7 @@ from ..state import (
     restore_generators,
 )
 from .order import Order
-from .trail import END, FIRST, OF_LIST, Trail, of_list, tensors_of_list
+from .trail import END, FIRST, OF_LIST, Trail, lines_of_list, tensors_in
 
 
 class Source(Generic[Batch]):
@@ -82,7 +83,8 @@ class Source(Generic[Batch]):
             ValueError: The data has fewer batches.
         """
         if type(self.data) in (list, tuple) and self.listed is None:
-            self.listed, self.tensors = of_list(self.data), tensors_of_list(self.data)
+            lines = lines_of_list(self.data)
+            self.listed, self.tensors = f"{crc32(repr(lines).encode()):08x}", tensors_in(lines)
         return self.read_on(iterate(self.data), consumed)
 
     def read_on(self, batches: Iterator[Batch], consumed: int) -> Iterator[Batch]:
@@ -157,7 +159,8 @@ class Source(Generic[Batch]):
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
-        if self.tensors and not all(map(set.issubset, self.tensors, tensors_of_list(self.data))):
+        now = tensors_in(lines_of_list(self.data)) if self.tensors else []
+        if not all(map(set.issubset, self.tensors, now)):
             return [
                 "the run writes into the batches of a list, as an operation in place or Mixup of "
                 "timm does, and another process begins with the batches that the script makes; "

@@ -26,7 +26,7 @@ END: Any = object()
 FIRST, EACH = 32, 256
 """The batches of a pass that are looked at: the first ones, and then one of so many."""
 OF_LIST = "list of batches"
-"""What a checksum of `of_list` is of."""
+"""What a checksum of a list is of."""
 WIDEST = 16
 """The most samples of a batch, or elements of a container, that are looked at."""
 DEEPEST = 5
@@ -94,18 +94,15 @@ def of_first(indices: Any) -> int:
     return of_indices(indices[:1] if isinstance(indices, list) else indices)
 
 
-def of_list(batches: Any) -> str:
-    """The checksum of the batches of a list that are looked at, and of its last one."""
-    return f"{crc32(repr([[*text_lines(each)] for each in _looked_at(batches)]).encode()):08x}"
+def lines_of_list(batches: Any) -> list[list[str]]:
+    """The batches of a list that are looked at, and its last one, as lines."""
+    some = [*batches[:FIRST], *batches[FIRST::EACH], *batches[-1:]]
+    return [[*text_lines(each)] for each in some]
 
 
-def tensors_of_list(batches: Any) -> list[set[str]]:
-    """Of each batch that is looked at: the lines of its tensors and arrays."""
-    return [{line for line in text_lines(each) if " [" in line} for each in _looked_at(batches)]
-
-
-def _looked_at(batches: Any) -> list[Any]:
-    return [*batches[:FIRST], *batches[FIRST::EACH], *batches[-1:]]
+def tensors_in(lines: list[list[str]]) -> list[set[str]]:
+    """Of each batch: the lines of its tensors and arrays."""
+    return [{line for line in each if " [" in line} for each in lines]
 
 
 ADVICE = (

@@ -59,7 +59,7 @@ def in_place(thing: Any) -> Generator[None]:
     or an object that holds optimizers. If the block raises, nothing is done.
     """
     loads = getattr(type(thing), "load_state_dict", None)
-    is_torchs = getattr(loads, "__module__", "").startswith("torch.optim.")
+    is_torchs = str(getattr(loads, "__module__", "")).startswith("torch.optim.")
     parts = [thing] if is_torchs else _optimizers_in(thing)
     before, taken = [{**vars(each)} for each in parts], dict[int, Any]()
     yield
