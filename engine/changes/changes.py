@@ -184,7 +184,8 @@ class Changes:
         started = {Events.STARTED: engine.signals[Events.STARTED]}
         if script_functions(engine.process, started) == [engine.process]:
             return {}
-        return {name: numbers_in(each) for name, each in engine.objects.items()}
+        own = {n: each for n, each in engine.objects.items() if not modules.is_copy(each)}
+        return {name: numbers_in(each) for name, each in own.items()}
 
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""

@@ -23,7 +23,7 @@ from ..state import (
     restore_generators,
 )
 from .order import Order
-from .trail import END, FIRST, OF_LIST, Trail, lines_of_list, tensors_in
+from .trail import END, FIRST, OF_LIST, Trail, lines_of_list, tensor_lines
 
 
 class Source(Generic[Batch]):
@@ -84,7 +84,7 @@ class Source(Generic[Batch]):
         """
         if type(self.data) in (list, tuple) and self.listed is None:
             lines = lines_of_list(self.data)
-            self.listed, self.tensors = f"{crc32(repr(lines).encode()):08x}", tensors_in(lines)
+            self.listed, self.tensors = f"{crc32(repr(lines).encode()):08x}", tensor_lines(lines)
         return self.read_on(iterate(self.data), consumed)
 
     def read_on(self, batches: Iterator[Batch], consumed: int) -> Iterator[Batch]:
@@ -159,7 +159,7 @@ class Source(Generic[Batch]):
 
     def doubts(self) -> list[str]:
         """The reasons why a resumed run may not repeat this one exactly."""
-        now = tensors_in(lines_of_list(self.data)) if self.tensors else []
+        now = tensor_lines(lines_of_list(self.data)) if self.tensors else []
         if not all(map(set.issubset, self.tensors, now)):
             return [
                 "the run writes into the batches of a list, as an operation in place or Mixup of "

@@ -100,7 +100,7 @@ def lines_of_list(batches: Any) -> list[list[str]]:
     return [[*text_lines(each)] for each in some]
 
 
-def tensors_in(lines: list[list[str]]) -> list[set[str]]:
+def tensor_lines(lines: list[list[str]]) -> list[set[str]]:
     """Of each batch: the lines of its tensors and arrays."""
     return [{line for line in each if " [" in line} for each in lines]
 

@@ -214,7 +214,8 @@ def test_other_weights_of_the_same_iteration_are_evaluated_anew(tmp_path):
     for each in checkpoints(tmp_path)[1:]:  # so the run goes on from iteration 2
         each.path.rename(tmp_path / f"moved-{each.path.name}")
     engine = training(tmp_path, evaluator=lambda _: evaluate(tmp_path, {4: 9.0, 6: 9.0}))
-    engine.on(Events.STARTED)(lambda state: engine.objects["model"].weight.data.add_(1))
+    change = engine.on(Events.ITERATION_STARTED(at=3))
+    change(lambda state: engine.objects["model"].weight.data.add_(1))
     assert engine.run(range(100), max_iterations=7).metrics["val/loss"] == 9
     assert len([*tmp_path.glob("evaluations/val/iteration-0000000004.*.json")]) == 2
 
