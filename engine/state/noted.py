@@ -234,8 +234,9 @@ def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
         return type(value)(items)
     if type(value) in (list, tuple):
         made = [unpacked(each, things) for each in value]
-        if type(value) is tuple and made[:1] == [WEIGHT] and made[1:] and made[1] in things:
-            return things[made[1]]
+        what, name = made if len(made) == 2 and {*map(type, made)} == {str} else ("", "")
+        if type(value) is tuple and what == WEIGHT and name in things:
+            return things[name]
         if type(value) is list or len(made) != 3 or type(made[0]) is not str:
             return type(value)(made)
         if made[0] == DEFAULT and made[1] in FACTORIES:

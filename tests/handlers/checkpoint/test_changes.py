@@ -580,6 +580,20 @@ def test_so_is_one_that_is_replaced_and_one_that_an_object_makes_when_it_needs_i
     assert "several[0] (_Single" in told
 
 
+def test_a_pair_with_an_array_goes_on(tmp_path):
+    def run(epochs):
+        pair = np.zeros(2), 3
+
+        def step(state, batch):
+            nonlocal pair
+            pair = pair[0] + batch, pair[1] + 1
+
+        Engine(step, Checkpoint(tmp_path, resume=True)).run([1, 2], max_epochs=epochs)
+        return pair[0].tolist(), pair[1]
+
+    assert (run(1), run(3)) == (([3.0, 3.0], 5), ([9.0, 9.0], 9))
+
+
 def test_a_value_in_a_list_with_other_things_goes_on(tmp_path):
     def run(directory, epochs):
         box = [0, nn.Linear(2, 1), None]
