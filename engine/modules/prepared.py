@@ -8,6 +8,8 @@ from typing import Any
 
 from ..state import is_plain_tensor
 
+SHORT = 64
+"""The most elements of a container in which optimizers are looked for."""
 OURS = "Leave it out there, and write it where Camshaft saves and resumes it: supervised(..., "
 
 
@@ -103,17 +105,14 @@ def _optimizers_in(thing: Any) -> list[Any]:
     found, left = dict[int, Any](), [thing]
     while left:
         each = left.pop()
-        is_optimizer = hasattr(each, "param_groups")
-        if (
-            id(each) in found
-            or not (each is thing or is_optimizer)
-            or not hasattr(each, "__dict__")
-        ):
+        is_wanted = each is thing or hasattr(each, "param_groups")
+        if id(each) in found or not (is_wanted and hasattr(each, "__dict__")):
             continue
         found[id(each)] = each
         for value in (v for k, v in vars(each).items() if k not in ("param_groups", "state")):
-            values = value.values() if isinstance(value, dict) else value
-            left += [value, *(values if isinstance(value, dict | list | tuple) else ())]
+            left.append(value)
+            if type(value) in (dict, list, tuple) and len(value) <= SHORT:  # a longer one is data
+                left += value.values() if isinstance(value, dict) else value
     return [each for each in found.values() if hasattr(each, "param_groups")]
 
 
