@@ -54,7 +54,7 @@ class Changes:
         self._state, self._warned = state, set[str]()
         self._inventory = Inventory(state)
         self._notes, self._settings = self._inventory.notes, self._inventory.settings
-        self._held: set[int] = self._inventory.unsaved.held
+        self._held: set[int] = self._inventory.saved
         self._records: dict[str, bool] = {}
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._has_copies = getattr(state.control.data, "persistent_workers", False) is True

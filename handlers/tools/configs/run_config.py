@@ -115,8 +115,10 @@ def read_config(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
 
 def _refuse_left_behind(before: str, settings: dict[str, Any]) -> None:
     """Refuse an override of `directory` that leaves values in the directory of the file."""
+    if settings["directory"] == before or not isinstance(settings["directory"], str):
+        return
     for key, each in _leaves("", settings):
-        if settings["directory"] != before and f"{each}/".startswith(f"{before}/"):
+        if f"{each}/".startswith(f"{before}/"):
             raise ConfigError(
                 f"{key}: {each} is in {before}, and not in directory={settings['directory']}. "
                 f"Override {key}, too; or run the config in which it refers to ${{directory}}",
