@@ -64,7 +64,8 @@ class Pass(Generic[Batch]):
         if state.training:  # an evaluation may share its data set with the training around it
             source.tell(number)
         rng = source.capture()
-        seed = seed_from(rng) if earlier is None else earlier.seed
+        # A save before the first pass has a position, too, which is in none.
+        seed = earlier.seed if earlier is not None and earlier.number else seed_from(rng)
         position = Position(number, state.iteration, rng, seed)
         self.position = state.control.position = position
         position.sizes, position.dealing = source.sizes(), source.order.dealing()

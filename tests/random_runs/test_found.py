@@ -166,3 +166,11 @@ def test_a_checkpoint_that_takes_the_place_of_one_of_before_a_kill_has_the_reaso
     story = left([Kill("EPOCH_COMPLETED", 0)], "batches(4)", *handlers, max_epochs=1)
     reason = story.kept["iteration-0000000004"]["reason"]
     assert reason == "Events.ITERATION_COMPLETED(every=4), wanted"
+
+
+def test_a_run_that_is_interrupted_before_its_first_batch_has_the_seed_of_its_first_pass():
+    every = "Checkpoint(place, when=ITERATION_COMPLETED, resume=True, background=False)"
+    handlers = (every, "Draw(EPOCH_STARTED, 'torch')")
+    plan = Plan(data="Fresh(2)", engine="supervised()", handlers=handlers, limits="max_epochs=2")
+    for part in range(0, 300, 30):
+        check(plan, [Kill(at="interrupt", part=part)])
