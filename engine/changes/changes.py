@@ -54,7 +54,7 @@ class Changes:
         self._state, self._warned = state, set[str]()
         self._inventory = Inventory(state)
         self._notes, self._settings = self._inventory.notes, self._inventory.settings
-        self._held: set[int] = self._inventory.saved
+        self._parameters: set[int] = self._inventory.parameters
         self._records: dict[str, bool] = {}
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._has_copies = getattr(state.control.data, "persistent_workers", False) is True
@@ -87,8 +87,8 @@ class Changes:
         self._state.control.changes = {
             "values": values,
             "devices": devices_of(values) if values else {},
-            "started": packed(started, self._settings, self._held),
-            "of_pass": packed(self._of_pass, self._settings, self._held),
+            "started": packed(started, self._settings, self._parameters),
+            "of_pass": packed(self._of_pass, self._settings, self._parameters),
         }
         if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
             self._warned |= lost.keys()
@@ -121,9 +121,9 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
-            elif (why := _why_lost(name, value, was, self._held)) is None:
+            elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
-                    values[name] = packed(value, self._settings, self._held)
+                    values[name] = packed(value, self._settings, self._parameters)
                 except KeyError:
                     lost[name] = "by keys that are no weights or modules of engine.objects"
             elif why and value is not self._state.batch and value is not self._state.output:
@@ -159,8 +159,8 @@ class Changes:
         What it sets to another value at each start, such as a time, stays.
         """
         if self._state.is_new:
-            found = ((name, value) for name, value, _ in self._notes.changed())
-            self._started = {n: copy_of(each, self._held) for n, each in found if extent_of(each)}
+            found = ((n, each) for n, each, _ in self._notes.changed() if extent_of(each))
+            self._started = {name: copy_of(each, self._parameters) for name, each in found}
         for name, place in self._notes.places(self._saved).items():
             if name not in self._started or same_states(place.read(), self._started[name]):
                 assign(place, self._saved[name])
@@ -190,7 +190,7 @@ class Changes:
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
         self._of_pass = {
-            name: copy_of(value, self._held)
+            name: copy_of(value, self._parameters)
             for name, value, _ in self._notes.changed()
             if name.startswith(OF_DATA) and extent_of(value)
         }
@@ -261,7 +261,7 @@ class Changes:
         engine = self._state.engine
         owners: list[Any] = [e for e in engine.handlers.values() if hasattr(e, "owned")]
         names = {self._settings.get(id(e)) for own in owners for e in own.owned(self._state)}
-        named = self._settings.keys() & self._held  # of a weight, a checkpoint can tell the name
+        named = self._settings.keys() & self._parameters  # a checkpoint has their names
         loose = {n: v for n, (v, _) in found.items() if is_plain_tensor(v) and id(v) not in named}
         tensors = {name: address_of(each) for name, each in loose.items()}
         saved = addresses_in(engine.objects.values()) if tensors else set()

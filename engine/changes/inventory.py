@@ -56,11 +56,11 @@ class Inventory:
         self.unsaved: Unsaved = Unsaved(state)
         """Objects with a state that no checkpoint holds."""
         self._held: set[int] = self.unsaved.held
-        trained = chain.from_iterable(map(modules.modules_of, state.engine.objects.values()))
-        weights = chain.from_iterable(module.parameters() for module in trained)
-        self.saved: set[int] = {*map(id, weights)} & self._held
-        """The ids of parameters that checkpoints have by their names; a buffer may be in none."""
-        self.notes: SettingsNoted = SettingsNoted(self.saved)
+        models = chain.from_iterable(map(modules.modules_of, state.engine.objects.values()))
+        weights = chain.from_iterable(model.parameters() for model in models)
+        self.parameters: set[int] = {*map(id, weights)} & self._held
+        """The ids of parameters that a checkpoint holds; not of buffers, which it may lack."""
+        self.notes: SettingsNoted = SettingsNoted(self.parameters)
         self._of_optimizers: set[int] = {*_groups_and_states(state.engine.objects.values())}
         self._whole: set[int] = set()
         """Containers that are noted as one value, and parts of the data that the position saves."""

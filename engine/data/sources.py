@@ -71,7 +71,7 @@ class Source(Generic[Batch]):
         self.listed: str | None = None
         """The checksum of a list's batches when this run began."""
         self.tensors: list[set[str]] = []
-        """What their tensors were then."""
+        """What the tensors of its batches were then."""
 
     def open(self, position: Position, consumed: int) -> Iterator[Batch]:
         """Begin the pass of `position` after its first `consumed` batches.
@@ -84,7 +84,8 @@ class Source(Generic[Batch]):
         """
         if type(self.data) in (list, tuple) and self.listed is None:
             lines = lines_of_list(self.data)
-            self.listed, self.tensors = f"{crc32(repr(lines).encode()):08x}", tensor_lines(lines)
+            self.listed = f"{crc32(repr(lines).encode()):08x}"
+            self.tensors = tensor_lines(lines[:-1])  # if the list grows, another batch is the last
         return self.read_on(iterate(self.data), consumed)
 
     def read_on(self, batches: Iterator[Batch], consumed: int) -> Iterator[Batch]:

@@ -71,11 +71,11 @@ def in_place(thing: Any) -> Generator[None]:
 
 
 def _put(old: Any, new: Any, taken: dict[int, Any], depth: int = 2) -> Any:
-    """The old list, dict or tensor with what the new one has; anything else as it is now."""
+    """The old list, dict or tensor, filled with the new one's content; else the new value."""
     if type(new) is not type(old) or new is old:
         return new
     if hasattr(new, "untyped_storage") and is_plain_tensor(new) and _fits(old, new):
-        # Two that were one tensor, and have other numbers now, are two.
+        # Two places may have held one tensor. If their new numbers differ, only the first keeps it.
         first = taken.setdefault(id(old), new)
         if first is new or first.equal(new):
             old.data.copy_(new)

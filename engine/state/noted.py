@@ -43,7 +43,7 @@ class SettingsNoted:
     """Values by place as they were noted, and tables, in which new names may come."""
 
     def __init__(self, held: Container[int] = ()) -> None:
-        """Note nothing yet; tensors with these identities are saved elsewhere, by their owners."""
+        """Note nothing yet; `held` has the identities of tensors that others save."""
         self._held = held
         self._places: dict[str, Spot] = {}
         self._reads: list[Callable[[], Any]] = []
@@ -153,7 +153,7 @@ def _place_of(holder: Any, key: Any) -> Spot:
 def extent_of(value: Any, held: Container[int] = ()) -> tuple[int, int] | None:
     """How many plain values, tensors and arrays these are, and their bytes; None for others.
 
-    Tensors with these identities have no bytes here, since others save them.
+    Tensors in `held` count no bytes, since others save them.
     """
     if type(value) in PLAIN:
         return 1, 0
@@ -187,7 +187,7 @@ def _kept(value: Any, held: Container[int]) -> Any:
 def copy_of(value: Any, held: Container[int] = ()) -> Any:
     """A copy of a value, without the graph of tensors, as a checkpoint can hold it.
 
-    Tensors with these identities stay the same objects.
+    Tensors in `held` stay the same objects.
     """
     return mapped(value, lambda each: each if id(each) in held else _copied(each))
 
@@ -269,7 +269,7 @@ def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
 def _taken(now: Any, value: Any) -> Any:
     """What is there, with the content of a value; the value itself if it is of another form.
 
-    A parameter is a weight of the script's: what was unpacked from a checkpoint is none.
+    A parameter replaces what is there: it is a weight of the script, and no copy.
     """
     if value is now or type(value).__name__ == "Parameter":
         return value
@@ -298,7 +298,7 @@ def _taken(now: Any, value: Any) -> Any:
 def _mark(value: Any, held: Container[int]) -> list[Any]:
     """What tells of a change: it equals another mark of the same unchanged value, and no other.
 
-    Of tensors with these identities it tells which they are, and not what they hold.
+    Of tensors in `held` it tells which they are, and not their numbers.
     """
     found = list[Any]()
     for _, each in walk(value, depth=DEEPEST, inside=_inside):

@@ -349,10 +349,15 @@ def test_a_run_that_writes_into_the_batches_of_a_list_is_told_of_at_its_first_sa
     def writes(batch):
         batch["x"] *= 2
 
-    for name, step in (("adds", adds), ("writes", writes)):
+    def grows(batch):
+        if len(data) < 7:
+            data.append({"x": torch.ones(2)})
+
+    for name, step in (("adds", adds), ("grows", grows), ("writes", writes)):
+        data = [{"x": torch.ones(2) * number} for number in range(5)]
         engine = Engine(lambda state, batch, step=step: step(batch))
         engine.add(Checkpoint(tmp_path / name))
-        engine.run([{"x": torch.ones(2) * number} for number in range(5)], max_epochs=2)
+        engine.run(data, max_epochs=2)
         assert ("writes into the batches of a list" in caplog.text) == (name == "writes")
 
 
