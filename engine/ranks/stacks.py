@@ -54,7 +54,9 @@ def stacks_of_all(error: BaseException | None = None) -> str:
     if error is not None:
         own = _position([*walk_tb(error.__traceback__)])
         _tell(store, asked, {**own, "waits_in": own["waits_in"] or "a message of torch"})
-    end, found, note = time.monotonic() + PATIENCE, dict[int, Position](), f"{PLACE}/{asked}/note"
+    found, note = dict[int, Position](), f"{PLACE}/{asked}/note"
+    # The rank that asks waits for those that never answer; the others wait for its note after that.
+    end = time.monotonic() + (PATIENCE if asked == question else 2 * PATIENCE)
     while len(found) < world_size() and time.monotonic() < end:
         time.sleep(0.05)
         if asked == question:
