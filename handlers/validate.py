@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from ..engine import Engine, EventEnum, Events, Stage, State, Trigger
@@ -45,7 +45,7 @@ class Validate:
             default they depend on the progress of the training.
     """
 
-    data: Iterable[Any]
+    data: Iterable[Any] = field(repr=False)  # an error about this handler stays readable
     _: KW_ONLY
     name: str = "val"
     when: EventEnum | Trigger = Events.EPOCH_COMPLETED(last=True)

@@ -30,6 +30,12 @@ def test_two_sets_of_one_name_are_refused():
         build().add(Validate(batches(2)), Validate(batches(3)))
 
 
+def test_its_text_leaves_out_the_batches():
+    text = repr(Validate([torch.zeros(9)] * 100, name="test"))
+    assert "name='test'" in text
+    assert "tensor" not in text
+
+
 def test_what_holds_no_batches_is_refused():
     with pytest.raises(TypeError, match=r"Validate\(None\): needs the batches to evaluate on"):
         Validate(None)
