@@ -306,14 +306,19 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
 """By name: what imports the function and gives it, what it does, and its arguments."""
 
 
+def _codes_of(command: str) -> str:
+    """The exit codes of one command: its own, or the usual ones."""
+    usual, *others = re.split(r"^of (.*):\n", CODES, flags=re.MULTILINE)
+    pairs = zip(others[::2], others[1::2], strict=True)
+    own = (f"exit codes:\n{codes}" for names, codes in pairs if command in names.split(" and "))
+    return next(own, usual)
+
+
 def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
     """The parser of a command line, which errors quote; `paths` is how shtab completes paths."""
-    look: dict[str, Any] = {
-        "epilog": CODES,
-        "formatter_class": argparse.RawDescriptionHelpFormatter,
-    }
+    look: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
     text = "Start a run from a config; look at runs and their checkpoints."
-    parser = Parser(prog="camshaft", description=text, **look)
+    parser = Parser(prog="camshaft", description=text, epilog=CODES, **look)
     version: dict[str, Any] = {"action": _Version, "nargs": 0, "default": argparse.SUPPRESS}
     parser.add_argument("--version", help="show it", **version)
     parser.given = given
@@ -322,6 +327,7 @@ def _parser(given: Sequence[str] = (), paths: object = None) -> Parser:
     )
     for name, (command, text, *arguments) in COMMANDS.items():
         first, _, _ = text.partition("\n")
+        look["epilog"] = _codes_of(name)
         added: Parser = named.add_parser(name, description=text, help=first, **look)
         added.set_defaults(command=command, parser=added)
         added.given = given
