@@ -35,6 +35,11 @@ from .state import Batch, Left, Output, State, must_leave, under_way, whole_numb
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
+OF_EVALUATIONS = (
+    "An evaluation sums over the ranks: call it on all of them, or, where one rank is to evaluate "
+    "all of the data by itself, inside `with ranks.alone():`"
+)
+
 Result = TypeVar("Result")
 Found = TypeVar("Found")
 
@@ -425,7 +430,10 @@ class Engine(Generic[Batch, Output]):
         functions = script_functions(engine.process, engine.signals)
         drawn_from = generators_of_run(self.objects, functions, data)
         untouched = modules.untouched(self.objects, data, seed, drawn_from)
-        with untouched, modules.evaluating(self), saved, lent:
+        meets: AbstractContextManager[None] = nullcontext()
+        if outer is not None and (meetings := outer.control.meetings) is not None:
+            meets = meetings.first("evaluates", outer.iteration, OF_EVALUATIONS)
+        with untouched, modules.evaluating(self), saved, lent, meets:
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = ForwardAlong(partial(_repeat, engine, state)) if sharded else InStep()
             feed = Feed(data, state, limit, in_step=in_step, named=drawn_from)

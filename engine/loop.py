@@ -36,6 +36,10 @@ if TYPE_CHECKING:
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
+OF_REQUESTS = (
+    "Inside an epoch, all ranks have to stop or save in the same iteration: "
+    'if ranks.any_rank(flag): state.stop("why"). To stop at the end of an epoch, one rank is enough'
+)
 SHARED = (
     "another thread of this process runs an engine too. torch, NumPy and random have one generator "
     "for all threads: both runs draw from it in turns, an evaluation in one puts back what the "
@@ -57,8 +61,6 @@ class Loop(Generic[Batch, Output]):
     state: State[Batch, Output]
     feed: Feed[Batch]
     """Reads the data, and tells the length and the end of an epoch."""
-    stops: ranks.Stops | None = None
-    """The meetings of ranks that leave an epoch early; None if ranks need not keep in step."""
     postponed: int = 0
     """Commit points in a row at which a window was open."""
     has_warned: bool = False
@@ -81,8 +83,6 @@ class Loop(Generic[Batch, Output]):
             advise_on_workers(error)  # a worker's death may be signalled after the first error
             raise
         finally:
-            if self.stops is not None:
-                self.stops.end()
             under_way.reset(token)
             _at_once.remove(run)
 
@@ -92,7 +92,8 @@ class Loop(Generic[Batch, Output]):
         try:
             if feed.in_step.is_on:
                 self._check_alike()
-                self.stops = ranks.Stops(lambda: state.iteration + feed.in_step.waits)
+                passed = feed.in_step.passed
+                state.control.meetings = ranks.Meetings(partial(passed, state))
             state.control.data = feed.data
             # Before LOADING: schedules are made with this length before their state is loaded.
             state.epoch_length = feed.agree_on_length()
@@ -306,8 +307,8 @@ class Loop(Generic[Batch, Output]):
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
-        if self.stops is not None and control.in_epoch and not is_agreed:
-            self._meet(self.stops)  # before a save, which waits for all ranks
+        if control.meetings is not None and control.in_epoch and not is_agreed:
+            self._meet(control.meetings)  # before a save, which waits for all ranks
         if (at_commit := control.at_commit) is not None:
             control.at_commit = None
             at_commit(state, self._store)  # before a save: it may replace the run by a newer one
@@ -325,7 +326,7 @@ class Loop(Generic[Batch, Output]):
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped
 
-    def _meet(self, stops: ranks.Stops) -> None:
+    def _meet(self, meetings: ranks.Meetings) -> None:
         """Let all ranks end the run or the epoch, or save, in the same iteration."""
         state, asked = self.state, list[str]()
         if state.stop_reason is not None and not state.is_last_batch:
@@ -335,7 +336,7 @@ class Loop(Generic[Batch, Output]):
         # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
         asked += [f"save ({reason})" for reason, by in state.control.saves if by is None]
         if asked:
-            stops.meet(" and ".join(asked), state.iteration)
+            meetings.meet(f"was asked to {' and '.join(asked)}", state.iteration, OF_REQUESTS)
 
     def _postpone(self) -> None:
         """Warn once if overlapping accumulation windows keep postponing the save."""
@@ -382,11 +383,14 @@ class Loop(Generic[Batch, Output]):
         state, control = self.state, self.state.control
         failed = control.error is not None
         errors = self.moments.conclude(Events.CLOSED, state)
+        if control.meetings is not None:
+            control.meetings.end()
         if control.saves and not failed:
             logger.warning("a save was asked for (%s) too late to be made", control.saves[0][0])
         control.saves.clear()
         self.moments.close()
         control.engine = control.moments = control.error = control.outer = control.data = None
+        control.meetings = None
         state.memory.unsaved.clear()
         state.memory.names.clear()
         state.step_under_way = StepUnderWay(skipped_at=state.step_under_way.skipped_at)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from heapq import heapify, heapreplace
@@ -15,6 +16,11 @@ from .events import NEVER, Clause, EventEnum, Events, Trigger
 from .explain import explain, place
 from .signals import Receiver, Signal, Signals, Subscription, Watch, label, source
 from .state import LEAVABLE, Left, State
+
+OF_WHERE = (
+    "The where= of a handler that talks to the other ranks has to be the same on all of them: "
+    "where=lambda state: ranks.any_rank(...)"
+)
 
 Call = tuple[int, Receiver, Receiver]
 """The place of a receiver in its moment, the function to call, and the receiver itself."""
@@ -252,8 +258,12 @@ class Entry:
         ends = self._ends and firing.iteration != state.iteration
         if any(self._holds(clause, count, state, firing) for clause in self._clauses) or ends:
             firing.record(state.iteration, count)
+            meets: AbstractContextManager[None] = nullcontext()
+            if (meetings := state.control.meetings) and any(c.where for c in self._clauses):
+                meets = meetings.first(f"calls {label(self.receiver)}", state.iteration, OF_WHERE)
             try:
-                self.function(state)
+                with meets:
+                    self.function(state)
             except Left:  # this was no call: the resumed run makes it
                 firing.__dict__.update(before)
                 raise

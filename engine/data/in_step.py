@@ -44,8 +44,7 @@ class InStep:
         """True if a rank's data is an iterator, which may have no batch left."""
         self.cannot_rewind: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
-        self.waits: bool = False
-        """True while this rank waits for the others between two iterations."""
+        self._waits = 0
         self._asks = False
         self._has_warned = self._has_warned_of_weights = False
 
@@ -53,6 +52,10 @@ class InStep:
     def is_on(self) -> bool:
         """True if there are other ranks to keep step with."""
         return self.uneven != "ignore" and ranks.world_size() > 1
+
+    def passed(self, state: State[Any, Any]) -> int:
+        """A count that grows with iterations, and with waits for the other ranks between them."""
+        return state.iteration + self._waits
 
     def agree(self, data: Iterable[Any], length: int | None) -> int | None:
         """The number of batches of an epoch on every rank; None if one rank does not know its own.
@@ -89,9 +92,8 @@ class InStep:
         while True:
             batch = next(batches, END)
             own = 0 if batch is END else source.samples
-            self.waits = True
+            self._waits += 1
             total = int(ranks.total(own))
-            self.waits = False
             if not total:
                 break
             if batch is END and filling is None:
@@ -104,7 +106,7 @@ class InStep:
         """Stop or save on all ranks if a handler of one has asked for it, outside of epochs."""
         if not self.is_on:
             return
-        self.waits = True
+        self._waits += 1
         size = ranks.world_size()
         # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
         wanted = next((reason for reason, by in state.control.saves if by is None), None)
@@ -121,7 +123,6 @@ class InStep:
             reason, is_paused = ranks.from_rank(-asked % size, own)
             if end < highest:
                 state.stop(str(reason), resumable=is_paused)
-        self.waits = False
 
     def compare_weights(self, epoch: int, sums: Callable[[], tuple[int, int]]) -> None:
         """Warn once if the ranks' weights differ after epoch 1, 2, 4, 8 or so on.
@@ -132,10 +133,9 @@ class InStep:
         """
         if self._has_warned_of_weights or epoch & (epoch - 1):
             return
-        self.waits = True
+        self._waits += 1
         averaged, others = sums()
         found = ranks.most([averaged, -averaged, others, -others])
-        self.waits = False
         apart = [text for text, n in ((APART, 0), (ALONE, 2)) if found[n] != -found[n + 1]]
         self._has_warned_of_weights = bool(apart)
         for text in apart if ranks.rank() == 0 else ():
@@ -144,9 +144,8 @@ class InStep:
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:
             batch = next(batches, END)
-            self.waits = True
+            self._waits += 1
             have = ranks.count(batch is not END)
-            self.waits = False
             if have < ranks.world_size():
                 if have:
                     self._warn(
@@ -181,6 +180,10 @@ class ForwardAlong(InStep):
         super().__init__()
         self._forward = forward
         self._most: int | None = None
+
+    def passed(self, state: State[Any, Any]) -> int:
+        """A count that grows with iterations, and with waits for the other ranks between them."""
+        return state.iteration + self._waits
 
     def agree(self, data: Iterable[Any], length: int | None) -> int | None:
         """The number of batches of this rank; None if it is unknown.

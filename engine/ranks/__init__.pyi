@@ -26,6 +26,7 @@ from .groups import default_store as default_store
 from .groups import is_distributed as is_distributed
 from .groups import local_rank as local_rank
 from .groups import local_world_size as local_world_size
+from .groups import meet_first as meet_first
 from .groups import on_this_rank as on_this_rank
 from .groups import rank as rank
 from .groups import world_size as world_size
@@ -34,9 +35,9 @@ from .letters import post as post
 from .letters import read_letters as read_letters
 from .letters import remove_letters as remove_letters
 from .letters import wait_for as wait_for
+from .meetings import Meetings as Meetings
 from .prepare import prepare as prepare
 from .process_group import process_group as process_group
 from .rank_zero import rank_zero_first as rank_zero_first
 from .rank_zero import rank_zero_only as rank_zero_only
 from .stacks import stacks_of_all as stacks_of_all
-from .stops import Stops as Stops

@@ -18,6 +18,8 @@ class Alone:
     is_on = False
     handler: str | None = None
     """The running handler that only this rank calls."""
+    meet: Any = None
+    """What meets the others before this rank's next message; None where all ranks come anyway."""
     was_asked = False  # and has answered as the only rank, since no process group was up
 
 
@@ -79,7 +81,15 @@ def all_meet(group: Any = None) -> bool:
             "all of them do together. Attach it on every rank; on_rank, a handler's attribute "
             "rank, and functions under `if ranks.rank() == 0:` are for what needs no other rank"
         )
+    meet_first()
     return True
+
+
+def meet_first() -> None:
+    """Meet the other ranks, once in a block of `Meetings.first`."""
+    if (meet := Alone.meet) is not None:
+        Alone.meet = None
+        meet()
 
 
 def rank(group: Any = None) -> int:

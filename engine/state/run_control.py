@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from ..checks import GradientCheck
     from ..engine import Engine
     from ..moments import Moments
+    from ..ranks import Meetings
     from ..update import Gradients, Update
     from .state import State
 
@@ -220,6 +221,8 @@ class RunControl:
     """The engine, while it runs."""
     moments: Moments | None = None
     """The moments of this run by event, while it runs."""
+    meetings: Meetings | None = None
+    """Where ranks meet that do what only some of them may do; None if none need keep in step."""
     at_commit: Callable[[State[Any, Any], Callable[[], None]], None] | None = None
     """Called once at the next commit point, before a save; its second argument stores the states
     of the random generators, so that the state of the run is whole."""

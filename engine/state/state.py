@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from operator import index
 from typing import TYPE_CHECKING, Any, Generic
 
+from .. import ranks
 from ..events import EventEnum, Events
 from .handler_memory import HandlerMemory
 from .latest_metrics import LatestMetrics
@@ -249,6 +250,8 @@ class State(Generic[Batch, Output]):
         """
         if not isinstance(reason, str):
             raise TypeError(f"state.save({reason!r}): needs the reason as text")
+        if by is not None and self.control.meetings is not None:
+            ranks.meet_first()  # all ranks are to ask for it, and are not compared again
         self.control.saves.append((reason, by))
         self.control.has_requests = True
 

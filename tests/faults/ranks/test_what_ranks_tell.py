@@ -164,10 +164,70 @@ with ranks.process_group("gloo", timeout=60):
 def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(processes, alone, asked):
     script = ONE.format(alone=alone, at_the_end=False)
     zero, one, two = processes.run_ranks(3, script, code=1)
-    said = rf"rank 1 was asked to {asked} in iteration 9, and rank \d went on behind that iteration"
+    said = rf"rank 1 was asked to {asked} in iteration 9, and rank \d went on without it"
     assert re.search(rf"RuntimeError: {said}.*any_rank", one.stderr)
     for each in (zero, two):
         assert re.search(rf"rank 1 \({HOST}\) failed first: RuntimeError: {said}", each.stderr)
+
+
+APART = """
+import time, torch
+from torch.nn.parallel import DistributedDataParallel
+from camshaft import Engine, Events, ranks, supervised
+from camshaft.handlers import Checkpoint, EarlyStopping, Validate
+
+with ranks.process_group("gloo", timeout=60):
+    net = DistributedDataParallel(torch.nn.Linear(2, 1))
+    data = [(torch.ones(4, 2), torch.ones(4, 1))] * 6
+    engine = supervised(net, torch.optim.SGD(net.parameters(), 0.1), torch.nn.functional.mse_loss)
+    on_one = {{"where": lambda state: ranks.rank() == 1}}
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def look(state):
+        if ranks.rank() == 1:
+            with ranks.alone():
+                print(engine.evaluate(data).iteration)
+            {evaluates}
+
+    engine.add(*{handlers})
+    began = time.monotonic()
+    try:
+        engine.run(data, max_epochs=1)
+    finally:
+        assert time.monotonic() - began < 30
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("handlers", "evaluates", "said"),
+    [
+        ("[]", "engine.evaluate(data)", "evaluates in iteration 6"),
+        ("[]", "", ""),
+        ("[Validate(data, when=Events.ITERATION_COMPLETED(**on_one))]", "", "evaluates in iter"),
+        (
+            "[Checkpoint('runs', when=Events.ITERATION_COMPLETED(at=2, **on_one))]",
+            "",
+            "calls Checkpoint.ask in iteration 2",
+        ),
+        (
+            "[EarlyStopping('loss', when=Events.EPOCH_COMPLETED(**on_one))]",
+            "",
+            r"calls EarlyStopping\(loss\).look in iteration 6",
+        ),
+    ],
+)
+def test_what_one_rank_begins_by_itself_ends_all_of_them_within_seconds(
+    processes, handlers, evaluates, said
+):
+    script = APART.format(handlers=handlers, evaluates=evaluates)
+    zero, one = processes.run_ranks(2, script, code=int(bool(said)))
+    if said:
+        said = rf"rank 1 {said}.*, and rank 0 went on without it. .*ranks"
+        assert re.search(rf"RuntimeError: {said}", one.stderr)
+        assert re.search(rf"rank 1 \({HOST}\) failed first: RuntimeError: {said}", zero.stderr)
+    else:
+        assert one.stdout == "6\n"
 
 
 KILLED = """

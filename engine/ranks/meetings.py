@@ -1,27 +1,29 @@
-"""Ranks that stop or save inside an epoch: all in the same iteration, else an error follows soon.
+"""Ranks that do what only some of them may do: all at the same place, else an error follows soon.
 
-A collective cannot check this, since ranks that go on send other messages. So the ranks that were
-asked to stop or save meet in the store of the process group, and a thread of each rank looks there
-about once a second. Of a rank that was killed, those on its machine see that its process has ended.
+That is to stop or save inside an epoch, to evaluate, and what a `where=` decides. A collective
+cannot check this, since ranks that go on send other messages. So these ranks meet in the store of
+the process group, and a thread of each rank looks there about once a second. Of a rank that was
+killed, those on its machine see that its process has ended.
 """
 
 from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread, get_ident
 from typing import Any
 
 from .failure import AnotherRankError
-from .groups import default_store, rank, world_size
+from .groups import Alone, default_store, rank, world_size
 from .letters import wait_for
 from .stacks import answer
 
-PLACE = "camshaft/stops"
+PLACE = "camshaft/meetings"
 LONGEST = 5.0
 """Seconds for which the end of a run waits for the thread."""
 PERIOD, PER_SECOND = 1.0, 1000
@@ -36,41 +38,47 @@ _numbers = count()
 """Numbers of this process's runs: the same on all ranks, since ranks begin runs together."""
 
 
-class Stops:
-    """The meetings of ranks that stop or save inside an epoch, for one run."""
+class Meetings:
+    """The meetings of the ranks of one run."""
 
-    def __init__(self, iteration: Callable[[], int]) -> None:
+    def __init__(self, passed: Callable[[], int]) -> None:
         """Begin to look for ranks that wait.
 
         Args:
-            iteration: Gives the iteration before which this rank last passed a commit point.
+            passed: Counts the iterations that this rank has begun, and its waits for the others
+                between them: a number that is the same on all ranks where they are at one place.
         """
-        self._iteration = iteration
+        self._passed = passed
         self._number, self._met = next(_numbers), 0
         self._is_over, self._trains = Event(), get_ident()
         limit_calls_of_store()
         self._home = f"{PLACE}/{self._number}/{_home()}"
         with suppress(RuntimeError):  # a store of another kind cannot append
             default_store().append(self._home, f"{rank()} {os.getpid()}\n")
-        self._thread = Thread(target=self._watch, name="stops of other ranks", daemon=True)
+        self._thread = Thread(target=self._watch, name="meetings of ranks", daemon=True)
         self._thread.start()
 
     @property
     def _box(self) -> str:
         return f"{PLACE}/{self._number}/{self._met}"
 
-    def meet(self, what: str, iteration: int) -> None:
-        """Wait until all ranks have been asked to do the same in this iteration.
+    def meet(self, does: str, iteration: int, advice: str) -> None:
+        """Wait until all ranks are about to do the same in this iteration.
+
+        Args:
+            does: What this rank does, such as "was asked to save".
+            iteration: The iteration of the run.
+            advice: How to do it on all ranks, for the error.
 
         Raises:
             AnotherRankError: The process of another rank has ended.
-            RuntimeError: Another rank has gone on, or was asked to do something else.
+            RuntimeError: Another rank has gone on, or does something else.
         """
         store, box, size = default_store(), self._box, world_size()
-        asked = f"rank {rank()} was asked to {what} in iteration {iteration}"
+        own, key = f"rank {rank()} {does} in iteration {iteration}", f"{box}/{iteration} {does}"
         self._met += 1
-        store.set(f"{box}/at", str(iteration))
-        store.add(f"{box}/{iteration} {what}", 1)
+        store.set(f"{box}/at", str(self._passed()))
+        store.add(key, 1)
         store.add(box, 1)
         beyond, others = f"{box}/beyond", self._neighbors()
 
@@ -79,16 +87,26 @@ class Stops:
                 store.set(beyond, f"the process of rank {ended[0]}{ENDED}")
             return bool(store.check([beyond]))
 
-        came = wait_for(store, box, size, is_over)
+        came, others_do = wait_for(store, box, size, is_over), ""
         if came < size and store.check([beyond]):
-            if (why := store.get(beyond).decode()).endswith(ENDED):
-                raise AnotherRankError(f"{asked}, and {why}")
-            raise _unlike(asked, why)
-        if came < size:
+            if (others_do := store.get(beyond).decode()).endswith(ENDED):
+                raise AnotherRankError(f"{own}, and {others_do}")
+        elif came < size:
             missing = f"{size - came} of {size} ranks gave no answer"
-            raise _unlike(asked, f"{missing}: they were not asked, were killed, or hang")
-        if (alike := store.add(f"{box}/{iteration} {what}", 0)) < size:
-            raise _unlike(asked, f"{size - alike} of {size} ranks to do something else")
+            others_do = f"{missing}: they do not come here, were killed, or hang"
+        elif (alike := store.add(key, 0)) < size:
+            others_do = f"{size - alike} of {size} ranks do something else"
+        if others_do:
+            raise RuntimeError(f"{own}, and {others_do}. {advice}")
+
+    @contextmanager
+    def first(self, does: str, iteration: int, advice: str) -> Generator[None]:
+        """Within a `with` block that only some ranks may enter, meet before the first message."""
+        outer, Alone.meet = Alone.meet, partial(self.meet, does, iteration, advice)
+        try:
+            yield
+        finally:
+            Alone.meet = outer
 
     def end(self) -> None:
         """End the thread."""
@@ -110,9 +128,9 @@ class Stops:
                 box = self._box
                 if not store.check([box]):
                     continue
-                at, now = int(store.get(f"{box}/at")), self._iteration()
+                at, now = int(store.get(f"{box}/at")), self._passed()
                 if now > at and box == self._box:
-                    store.set(f"{box}/beyond", f"rank {rank()} went on behind that iteration")
+                    store.set(f"{box}/beyond", f"rank {rank()} went on without it")
                     return
 
 
@@ -131,14 +149,6 @@ def _has_ended(pid: int) -> bool:
         return True
     except OSError:
         return False
-
-
-def _unlike(asked: str, others: str) -> RuntimeError:
-    return RuntimeError(
-        f"{asked}, and {others}. Inside an epoch, all ranks have to stop or save in the same "
-        'iteration: if ranks.any_rank(flag): state.stop("why"). To stop at the end of an epoch, '
-        "one rank is enough"
-    )
 
 
 def limit_calls_of_store() -> None:
