@@ -254,7 +254,7 @@ def _has_values(gradient: Any) -> bool:
 
 def _check_mean(run: Checked, update: Update, loss: Any) -> None:
     """Warn of a mean over some targets, of which other micro-batches have other numbers."""
-    made = getattr(loss, "grad_fn", None)
+    made: Any = getattr(loss, "grad_fn", None)
     is_ours = hasattr(getattr(run.process, "__self__", None), "loss_fn")  # which looks by itself
     if is_ours or not type(made).__name__.startswith("NllLoss") or made._saved_reduction != 1:
         return
