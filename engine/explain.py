@@ -56,6 +56,22 @@ OF_A_STEP = {
         "shuffles",
         "An evaluation puts modules in engine.objects into evaluation mode: name this one there",
     ),
+    "is out of bounds.": (
+        "Classes are counted from 0, up to the number of scores less 1. Labels that begin at 1 "
+        "need target - 1; what is not to count needs ignore_index=",
+    )
+    * 2,
+    "index out of range in self": (
+        "An embedding got an index that is below 0, or not below its num_embeddings: compare "
+        "batch.max() with the size of the vocabulary, also after tokens were added",
+    )
+    * 2,
+    "requires closure": (
+        "This optimizer computes the loss again in its step: give the Update a function that does, "
+        "in a step of your own, update(state, loss, closure=lambda: loss_fn(model(x), y)), which "
+        "makes no backward pass",
+        OPTIMIZE_IN_TRAINING,
+    ),
     "'float' object has no attribute 'backward'": (
         "A loss has to be a tensor: leave out .item() and float()",
         OPTIMIZE_IN_TRAINING,

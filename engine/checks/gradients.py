@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +21,23 @@ if TYPE_CHECKING:
 EARLY = 20
 """The number of iterations at a run's start in which gradients are checked."""
 READ = (Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY)
+READY = After(Events.GRADIENTS_READY)
 AFTER_ITERATION = After(Events.ITERATION_COMPLETED)
 BETWEEN = AFTER_ITERATION, After(Events.EPOCH_STARTED), After(Events.EPOCH_COMPLETED)
 """When handlers may have left gradients."""
 RELEASED = (
     "the backward pass itself changes the weights and drops their gradients (gradient release), so "
     "that this has no effect: {}. Leave it out, or make the optimizer without gradient release"
+)
+NO_GRADIENT = (
+    "no weight of {} had a gradient in its first {} steps, so that none has changed: the loss does "
+    "not depend on them. Look for .detach(), .data, torch.tensor(...) or argmax between the model "
+    "and the loss, which requires_grad_() does not mend, and for zero_grad() behind the backward "
+    "pass"
+)
+NO_RATE = (
+    "the schedule of {} gives a learning rate of 0 for its first {} steps, so that no weight "
+    "changes. Let it begin above 0, such as (epoch + 1) / 10 for epoch / 10, and write / for //"
 )
 
 Look = dict[int, tuple[Any, int]]
@@ -38,9 +50,12 @@ def check_gradients(run: Checked) -> Check:
     moment: Moment = Events.STARTED
     try:
         while moment != AFTER_ITERATION or run.state.iteration < last:
-            moment = yield Events.BACKWARD_COMPLETED, Events.COMPLETED, *BETWEEN
+            moment = yield Events.BACKWARD_COMPLETED, READY, Events.COMPLETED, *BETWEEN
             if moment is Events.COMPLETED:
-                return
+                break
+            if moment == READY:
+                check.look_at_step()
+                continue
             if moment is Events.BACKWARD_COMPLETED:
                 check.look_at_weights()
                 continue
@@ -48,6 +63,7 @@ def check_gradients(run: Checked) -> Check:
                 has_looked = True
                 warn_of_hidden(run)
             check.settle()
+        check.warn_of_idle_steps()
     finally:
         check.close()
 
@@ -72,6 +88,8 @@ class GradientCheck:
         self._met: set[int] = set()
         """The updates that had a loss."""
         self._watches = False
+        self._steps = Counter[tuple[Any, str]]()
+        """By optimizer: its steps, and those that find no gradient or a rate of 0."""
         self._step.check = self
 
     def close(self) -> None:
@@ -87,7 +105,9 @@ class GradientCheck:
         """
         if loss is not None and id(update) not in self._met:
             self._met.add(id(update))
-            _check_loss(update, loss, is_mean=is_mean)
+            if update.accumulate > 1 and is_mean:
+                _check_loss(update, loss)
+                _check_mean(self._run, update, loss)
             warn_of_loss(loss)
             _refuse_scaled(self._run, loss)
             if update.compiled is None and not self._watches:  # a hook would be compiled into it
@@ -132,6 +152,29 @@ class GradientCheck:
             is_hooked = any(each._post_accumulate_grad_hooks for each, _ in own)
             if any(moved) or (is_hooked and len(moved) == len(own)):
                 self._tell_of_release(update)
+
+    def look_at_step(self) -> None:
+        """Before a step of an optimizer of torch's, which passes over weights without gradient."""
+        optimizer: Any = self._run.state.optimizer
+        if optimizer is None:  # the script fires the event
+            return
+        own = [each for each in parameters_of(optimizer) if each.requires_grad]
+        homes = {type(each).step.__module__.rpartition(".")[0] for each in optimizers_in(optimizer)}
+        if homes != {"torch.optim"} or any(each._post_accumulate_grad_hooks for each in own):
+            return
+        groups = optimizer.param_groups  # a rate that the script has set to 0 is meant
+        self._steps[optimizer, ""] += 1
+        self._steps[optimizer, NO_GRADIENT] += all(each.grad is None for each in own)
+        self._steps[optimizer, NO_RATE] += all(
+            isinstance(g["lr"], float | int) and not g["lr"] and g.get("initial_lr") for g in groups
+        )
+
+    def warn_of_idle_steps(self) -> None:
+        """Warn of an optimizer whose steps have changed nothing, unless there was only one."""
+        names = {id(each): name for name, each in self._run.optimizers.items()}
+        for (optimizer, why), count in self._steps.items():
+            if why and self._steps[optimizer, ""] == count > 1:
+                warn(why.format(names.get(id(optimizer), "the optimizer"), count))
 
     def _stepped(self, optimizer: Any) -> None:
         """Called after each step of any optimizer of the process, also of an update's."""
@@ -209,10 +252,31 @@ def _has_values(gradient: Any) -> bool:
     return bool((values != 0).any())
 
 
-def _check_loss(update: Update, loss: Any, *, is_mean: bool) -> None:
+def _check_mean(run: Checked, update: Update, loss: Any) -> None:
+    """Warn of a mean over some targets, of which other micro-batches have other numbers."""
+    made: Any = getattr(loss, "grad_fn", None)
+    is_ours = hasattr(getattr(run.process, "__self__", None), "loss_fn")  # which looks by itself
+    if is_ours or not type(made).__name__.startswith("NllLoss") or made._saved_reduction != 1:
+        return
+    ignored, target = made._saved_ignore_index, saved(made, "target")
+    ignored -= 2**64 if ignored >= 2**63 else 0
+    if made._raw_saved_weight is not None and saved(made, "weight") is not None:
+        over, count = "by the weights of their classes", "class_weights[target].sum()"
+    elif target is not None and (target == ignored).any():
+        over, count = f"that are not {ignored}", f"(target != {ignored}).sum()"
+    else:
+        return
+    warn(
+        f"the loss is a mean over the targets {over}, and each of the {update.accumulate} batches "
+        "of accumulate= counts the same: the step is not that of one large batch. Say how much it "
+        f"is over: count = {count}; update(state, loss * count, weight=count)"
+    )
+
+
+def _check_loss(update: Update, loss: Any) -> None:
     """Warn of a loss that the script divides as its update does, unless it is a sum."""
     made, number = getattr(loss, "grad_fn", None), update.accumulate
-    if number == 1 or not is_mean or type(made).__name__ != "DivBackward0":
+    if type(made).__name__ != "DivBackward0":
         return
     if (other := saved(made, "other")) is None:
         return

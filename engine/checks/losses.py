@@ -27,7 +27,7 @@ OF_LOSSES = (
     }
 )
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
-OF_SCORES = {"BinaryCrossEntropyWithLogits", "LogSoftmax"}
+OF_SCORES = {"BinaryCrossEntropyWithLogits", "CtcLoss", "LogSoftmax", "NllLoss", "NllLoss2D"}
 """Those that take what the model makes."""
 LABELS = {"BinaryCrossEntropyWithLogits", "SoftMarginLoss"}
 """Those whose labels are in a range."""
@@ -35,7 +35,8 @@ LINEAR = SHAPES | {"Add", "Div", "Mean", "Mul", "Neg", "Sum"}
 """Those behind which a loss is still a sum of products."""
 SCORES = {"Addmm", "Convolution", "Linear", "Mm", "Relu", "Sigmoid", "Softmax"}
 """Operations that make no logarithms of probabilities."""
-NEW_AXIS = {"Expand", "ReshapeAlias", "UnsafeView", "Unsqueeze", "View"}
+VIEWS = {"ReshapeAlias", "UnsafeView", "View"}
+NEW_AXIS = VIEWS | {"Expand", "Unsqueeze"}
 """Those that make a column of numbers on purpose, to pair each with each."""
 
 
@@ -61,9 +62,10 @@ def _mistakes(last: Any) -> Iterator[str]:
     left, count = list[tuple[Any, tuple[int, ...], bool]]([(last, (), True)]), 0
     while left and count < MOST:
         (node, below, is_sum), count = left.pop(0), count + 1
-        if (kind := _kind(node)) in OF_SCORES or kind in ("NllLoss", "NllLoss2D"):
+        if (kind := _kind(node)) in OF_SCORES:
             yield from _of_scores(kind, _source(node))
             yield from _of_classes(kind, node)
+            yield from _of_places(node)
         if kind in LABELS:
             yield from _of_labels(kind, node)
         if kind in OF_LOSSES:
@@ -89,6 +91,16 @@ def _of_scores(kind: str, source: str) -> Iterator[str]:
             "the loss takes the sigmoid of probabilities: binary_cross_entropy_with_logits takes "
             "raw scores (logits). Leave the sigmoid out of the model, or take binary_cross_entropy"
         )
+    if kind == "BinaryCrossEntropyWithLogits" and source == "Relu":
+        yield (
+            "binary_cross_entropy_with_logits got scores from a ReLU, which are never below 0, so "
+            "that no probability is below a half: leave the last ReLU out of the model"
+        )
+    if kind == "CtcLoss" and source in SCORES:
+        yield (
+            "ctc_loss takes logarithms of probabilities, and it got probabilities or raw scores: "
+            "give it prediction.log_softmax(2)"
+        )
     if kind.startswith("Nll") and source in SCORES:
         yield (
             "nll_loss takes logarithms of probabilities, and it got probabilities or raw scores: "
@@ -99,19 +111,47 @@ def _of_scores(kind: str, source: str) -> Iterator[str]:
 def _of_classes(kind: str, node: Any) -> Iterator[str]:
     """Scores of one class, or of samples in the place of classes."""
     made = node if kind == "LogSoftmax" else node.next_functions[0][0]
-    if _kind(made) != "LogSoftmax":
+    if kind.startswith("Nll") and _kind(made) == "Log":
+        made = _made_by(made, {*SHAPES, "Add"})
+    if _kind(made) not in ("LogSoftmax", "Softmax"):
         return
     shape, axis = made._input_metadata[0].shape, made._saved_dim
-    if kind == "LogSoftmax" and shape and shape[axis - 2**64 if axis >= 2**63 else axis] == 1:
+    axis -= 2**64 if axis >= 2**63 else 0
+    if kind == "LogSoftmax" and shape and shape[axis] == 1:
         yield (
             f"the loss takes the softmax of one score: of shape {[*shape]} it is always 1, and the "
             "loss 0. For one score a sample, take binary_cross_entropy_with_logits"
         )
-    if kind != "LogSoftmax" and axis == 0 and len(shape) > 1:
+    if kind == "CtcLoss" and axis not in (-1, len(shape) - 1):
+        yield (
+            f"ctc_loss takes the scores of classes from the last dimension of {[*shape]}, and they "
+            f"are logarithms of shares along dimension {axis}: give it prediction.log_softmax(-1)"
+        )
+    if kind.startswith("Nll") and axis == 0 and len(shape) > 1:
         yield (
             f"nll_loss takes the scores of classes from dimension 1 of {[*shape]}, and they are "
             "logarithms of shares of the batch: give it prediction.log_softmax(1)"
         )
+
+
+def _of_places(node: Any) -> Iterator[str]:
+    """Scores whose classes were moved by a view, which moves no values."""
+    made = node.next_functions[0]
+    while _kind(made[0]) in SHAPES:
+        view, made = made[0], made[0].next_functions[0]
+        if _kind(view) not in VIEWS or made[0] is None:
+            continue
+        new, old = ((*e._input_metadata[n].shape,) for e, n in ((view, 0), made))
+        last = _made_by(view, SHAPES)._input_metadata[0].shape[-1:]  # the classes of a layer
+        is_swap = sorted(new) == sorted(old) and (*last,) == old[-1:] != new[-1:]
+        is_swap = is_swap and [n for n in new if n > 1] != [n for n in old if n > 1]
+        is_of_pixels = _kind(made[0]) == "Convolution" and len(old) > len(new) == 2
+        if is_swap or (is_of_pixels and old[1] == new[1] and old[0] < new[0]):
+            yield (
+                f"the loss takes scores that a view has brought from {[*old]} to {[*new]}, which "
+                "leaves the values in their order, and so mixes samples and classes: to exchange "
+                "dimensions, write prediction.transpose(1, 2) or prediction.permute(...)"
+            )
 
 
 def _of_labels(kind: str, node: Any) -> Iterator[str]:
@@ -173,9 +213,15 @@ def _source(node: Any) -> str:
 
 
 def _through_shapes(source: Any) -> str:
-    while _kind(source) in SHAPES:
+    return _kind(source if _kind(source) not in SHAPES else _made_by(source, SHAPES))
+
+
+def _made_by(node: Any, passed: set[str]) -> Any:
+    """The operation behind this one, and behind operations of these kinds."""
+    source = node.next_functions[0][0]
+    while _kind(source) in passed:
         source = source.next_functions[0][0]
-    return _kind(source)
+    return source
 
 
 def _kind(node: Any) -> str:

@@ -60,7 +60,8 @@ def _warn_of_misspelled(name: str, keys: set[Any], defaults: Mapping[str, Any]) 
     for key in map(str, keys.difference(defaults, ("params",))):
         from difflib import get_close_matches  # here, to keep imports fast
 
-        for meant in get_close_matches(key, defaults, n=1, cutoff=0.75):
+        found = ["lr"] if key == "learning_rate" else get_close_matches(key, defaults, 1, 0.75)
+        for meant in found:
             if not (key.startswith(f"{meant}_") or key.endswith(f"_{meant}")):
                 warn(
                     f"a parameter group of {name} has {key!r}, which the optimizer does not read: "
@@ -137,12 +138,20 @@ def warn_of_hidden(run: Checked) -> None:
     After an iteration, their gradients are left, since no optimizer clears them.
     """
     found = {n: own for n, thing in run.objects.items() for own in _own_modules(thing)}
+    parts = {id(each) for own in found.values() for each in own.modules()}
     known = run.trained.union(*(map(id, each.parameters()) for each in found.values()))
     for name, outer in found.items():
         for path, module in outer.named_modules():
             for field, value in vars(module).items():
                 if type(value) not in PLAIN or field in ("_modules", "_parameters"):
                     continue
+                if deaf := [each for each in _inside(value) if _is_deaf(each, parts)]:
+                    place = ".".join(filter(None, (name, path, field)))
+                    warn(
+                        f"{place} holds {few([type(each).__name__ for each in deaf], 3)} in "
+                        "training mode, also in evaluations: .eval() does not find what a plain "
+                        f"{type(value).__name__} holds. Write self.{field} = nn.ModuleList(...)"
+                    )
                 inside = [each for each in _parameters_in(value) if id(each) not in known]
                 if any(each.grad is not None for each in inside):
                     place = ".".join(filter(None, (name, path, field)))
@@ -155,16 +164,33 @@ def warn_of_hidden(run: Checked) -> None:
                     )
 
 
-def _parameters_in(value: Any, depth: int = 3) -> list[Any]:
+def _inside(value: Any, depth: int = 3) -> list[Any]:
+    """What is in a list or dict, and in those in it."""
+    if not isinstance(value, PLAIN):
+        return [value]
+    if len(value) > WIDEST or not depth:
+        return []
+    items = value.values() if isinstance(value, dict) else value
+    return [each for item in items for each in _inside(item, depth - 1)]
+
+
+def _parameters_in(value: Any) -> list[Any]:
     """The parameters of the modules in a list or dict, and those that are there by themselves."""
-    if isinstance(value, PLAIN):
-        if len(value) > WIDEST or not depth:
-            return []
-        items = value.values() if isinstance(value, dict) else value
-        return [each for item in items for each in _parameters_in(item, depth - 1)]
-    if modules.is_module(value):
-        return [*value.parameters()]
-    return [value] if isinstance(value, sys.modules["torch"].nn.Parameter) else []
+    kind, inside = sys.modules["torch"].nn.Parameter, _inside(value)
+    own = [p for each in inside if modules.is_module(each) for p in each.parameters()]
+    return own + [each for each in inside if isinstance(each, kind)]
+
+
+def _is_deaf(thing: Any, known: set[int]) -> bool:
+    """True for a dropout or a norm in training mode that is no part of a module, and no teacher."""
+    if not modules.is_module(thing) or id(thing) in known or [*thing.parameters()]:
+        return False
+    found = (each for each in thing.modules() if each.training)
+    return any(
+        getattr(each, "running_mean", None) is not None
+        or ("Dropout" in type(each).__name__ and getattr(each, "p", 0))
+        for each in found
+    )
 
 
 def warn_if_it_drifts(name: str, module: Any) -> None:

@@ -53,20 +53,67 @@ class RightByRate(Plain):
         return self.layer(F.dropout(x, 0.3 if self.training else 0.0))
 
 
+class AttentionAlways(Plain):
+    """Torch's attention takes a rate and does not look at the mode."""
+
+    def forward(self, x):
+        x = F.scaled_dot_product_attention(x, x, x, dropout_p=0.3)
+        return self.layer(F.scaled_dot_product_attention(x, x, x, None, self.dropout.p))
+
+
+class AttentionRight(Plain):
+    def __init__(self):
+        super().__init__()
+        self.rate = 0.0
+
+    def forward(self, x):
+        x = F.scaled_dot_product_attention(x, x, x, dropout_p=0.0)
+        return self.layer(F.scaled_dot_product_attention(x, x, x, dropout_p=self.rate))
+
+
+class AttentionByTrain(Plain):
+    def __init__(self):
+        super().__init__()
+        self.train()
+
+    def train(self, mode=True):
+        self.rate = 0.3 if mode else 0.0
+        return super().train(mode)
+
+    def forward(self, x):
+        return self.layer(F.scaled_dot_product_attention(x, x, x, dropout_p=self.rate))
+
+
+class MadeInForward(Plain):
+    def forward(self, x):
+        x = nn.BatchNorm1d(2)(nn.Linear(2, 2)(nn.ReLU()(x)))
+        return self.layer(nn.Dropout(0.3)(x))
+
+
+class MadeRight(Plain):
+    def forward(self, x):
+        x = nn.BatchNorm1d(2, track_running_stats=False)(nn.Identity()(x))
+        return self.layer(nn.LayerNorm(2)(x))
+
+
 class Lazy:
     """Fails when it is asked for something, as a service that is not there."""
 
     def __getattr__(self, name):
         raise RuntimeError(name)
 
+    def __call__(self, x):
+        return x
 
-SERVICE = Lazy()
+
+SERVICE = SERVICE_OF = Lazy()
 
 
 class RightBesideAService(Plain):
     def forward(self, x):
         if x.isnan().any():
             SERVICE.warn(x)
+        SERVICE if x.isnan().any() else SERVICE_OF(x)
         return self.layer(x)
 
 
@@ -80,6 +127,11 @@ class RightBesideAService(Plain):
         (RightByIf, []),
         (RightByRate, []),
         (RightBesideAService, []),
+        (AttentionAlways, ["dropout_p=0.3), which drops", "self.dropout.p), which drops"]),
+        (AttentionRight, []),
+        (AttentionByTrain, []),
+        (MadeInForward, ["nn.BatchNorm1d(2)(", "nn.Linear(2, 2)(", "nn.Dropout(0.3)(x), a new"]),
+        (MadeRight, []),
     ],
 )
 def test_dropout_that_stays_on_in_evaluations_is_told_of(kind, says, recwarn):
@@ -90,4 +142,4 @@ def test_dropout_that_stays_on_in_evaluations_is_told_of(kind, says, recwarn):
     told = [str(each.message) for each in recwarn]
     assert len(told) == len(says)
     assert all(each in text for each, text in zip(says, told, strict=True))
-    assert all("training=self.training" in text for text in told)
+    assert all("self.training" in text or "make it in __init__" in text for text in told)

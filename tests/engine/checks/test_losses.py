@@ -14,6 +14,19 @@ SQUARE = torch.eye(4)
 NUMBERS = torch.tensor([0.5, 1.0, 0.0, 1.0])
 
 
+PAIR = torch.tensor([2, 2, 2])
+KERNEL = torch.arange(12.0).view(3, 4, 1)
+
+
+def ctc(scores, target):
+    """Of one sample of four places, with two targets."""
+    return functional.ctc_loss(scores, target, torch.tensor([4]), torch.tensor([2]))
+
+
+def convolved(scores):
+    return functional.conv1d(scores.view(1, 4, 4), KERNEL)
+
+
 class Mul(torch.autograd.Function):
     """Is named as one of torch's."""
 
@@ -49,6 +62,27 @@ def told(loss_of, target, recwarn, outputs=3):
 @pytest.mark.parametrize(
     ("loss_of", "target", "outputs", "says"),
     [
+        (
+            lambda p, t: functional.nll_loss((p.softmax(0) + 1e-8).log(), t),
+            *(CLASSES, 3, "logarithms of shares of the batch"),
+        ),
+        (
+            lambda p, t: functional.binary_cross_entropy_with_logits(p.relu(), t),
+            *(SHARES, 3, "scores from a ReLU"),
+        ),
+        (lambda p, t: ctc(p.view(4, 1, 3), t), *(CLASSES[1:3], 3, "ctc_loss takes logarithms")),
+        (
+            lambda p, t: ctc(p.view(4, 1, 3).log_softmax(1), t),
+            *(CLASSES[1:3], 3, "along dimension 1"),
+        ),
+        (
+            lambda p, t: functional.cross_entropy(p.view(1, 4, 3).view(1, 3, 4), t[None]),
+            *(CLASSES, 3, "from [1, 4, 3] to [1, 3, 4]"),
+        ),
+        (
+            lambda p, t: functional.cross_entropy(convolved(p).view(-1, 3), t),
+            *(CLASSES, 4, "from [1, 3, 4] to [4, 3]"),
+        ),
         (
             lambda p, t: functional.cross_entropy(p.softmax(1), t),
             CLASSES,
@@ -117,6 +151,16 @@ def test_a_loss_of_what_it_does_not_take_is_told_once(loss_of, target, outputs, 
     ("loss_of", "target", "outputs"),
     [
         (functional.cross_entropy, CLASSES, 3),
+        (lambda p, t: functional.nll_loss(p.softmax(1).log(), t), CLASSES, 3),
+        (lambda p, t: ctc(p.log_softmax(1).view(1, 4, 3).transpose(0, 1), t), CLASSES[1:3], 3),
+        (lambda p, t: functional.cross_entropy(p.view(1, 4, 3).mT, t[None]), CLASSES, 3),
+        (lambda p, t: functional.cross_entropy(p.view(2, 2, 3).view(4, 3), t), CLASSES, 3),
+        (  # a layer of 2 * 3 scores, first taken as [3, 2]
+            lambda p, t: functional.cross_entropy(p.view(4, 3, 2).view(4, 2, 3), t[:, None] % PAIR),
+            *(CLASSES, 6),
+        ),
+        (lambda p, t: functional.cross_entropy(convolved(p), t[None]), CLASSES, 4),
+        (lambda p, t: functional.cross_entropy(convolved(p).mT.reshape(-1, 3), t), CLASSES, 4),
         (lambda p, t: functional.nll_loss(p.T.log_softmax(0).T, t), CLASSES, 3),
         (lambda p, t: functional.soft_margin_loss(p.squeeze(1), 2 * t - 1), NUMBERS, 1),
         (  # the soft labels of a discriminator

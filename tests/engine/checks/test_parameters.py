@@ -252,3 +252,31 @@ def test_an_autocast_around_a_training_run_is_an_error_unless_it_keeps_no_weight
             engine.run(BATCHES, max_epochs=1)
     with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         engine.run(BATCHES, max_epochs=1)
+
+
+def test_a_dropout_in_a_plain_list_is_told_of_and_a_hidden_teacher_is_not(recwarn):
+    class Several(nn.Module):
+        def __init__(self, drops):
+            super().__init__()
+            self.layer, self.known = nn.Linear(2, 1), nn.Dropout(0.5)
+            self.drops = drops
+            self.parts = [self.layer, self.known, nn.ReLU(), nn.Dropout(0.0), 3]
+            self.teacher = {"one": nn.Sequential(nn.Linear(2, 1), nn.Dropout(0.1))}
+
+        def forward(self, x):
+            return self.layer(x)
+
+    for drops in ([nn.Sequential(nn.ReLU(), nn.Dropout(0.5))], [nn.Dropout(0.5).eval()]):
+        model = Several(drops)
+        engine = supervised(model, torch.optim.SGD(model.parameters()), nn.functional.mse_loss)
+        engine.run([(torch.ones(3, 2), torch.ones(3, 1))], max_epochs=1)
+    (told,) = recwarn
+    assert "model.drops holds Sequential in training mode, also in" in str(told.message)
+
+
+def test_a_learning_rate_by_its_long_name_is_told_of():
+    model = nn.Linear(2, 1)
+    group = {"params": model.parameters(), "learning_rate": 1e-3, "name": "all", "lr_scale": 0.1}
+    engine = supervised(model, torch.optim.SGD([group]), nn.functional.mse_loss)
+    with pytest.warns(UserWarning, match="has 'learning_rate', which .*'lr' was probably meant"):
+        engine.run([(torch.ones(3, 2), torch.ones(3, 1))], max_epochs=1)

@@ -1,0 +1,150 @@
+"""Steps that change nothing, and means that differ by accumulation, are told of; others are not."""
+
+import pytest
+import torch
+from torch.nn import functional
+from torch.optim.lr_scheduler import LambdaLR
+
+from camshaft import Engine, EventEnum, Events, Update, supervised
+from camshaft.handlers import LRSchedule
+
+BATCHES = [(torch.randn(6, 4), torch.tensor([0, 1, 2, -100, 1, 0])) for _ in range(3)]
+WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
+NOTHING = "no weight of objects['optimizer'] had a gradient in its first 6 steps"
+
+
+class Other(EventEnum):
+    STEP = "step"
+
+
+def trained(loss_fn, *functions, schedule=None, epochs=2):
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, loss_fn)
+    if schedule:
+        scheduler, event = LambdaLR(optimizer, schedule[0]), schedule[1]
+        engine.add(LRSchedule(scheduler, when=event))
+    for event, function in functions:
+        engine.on(event)(function)
+    engine.run(BATCHES, max_epochs=epochs)
+    return optimizer
+
+
+def said(recwarn):
+    return [str(each.message) for each in recwarn]
+
+
+@pytest.mark.parametrize(
+    "loss_fn",
+    [
+        lambda p, t: functional.cross_entropy(p, t).detach().requires_grad_(),
+        lambda p, t: functional.mse_loss(p.argmax(1).float().requires_grad_(), t.float()),
+    ],
+    ids=["detached", "argmax"],
+)
+def test_a_loss_that_was_cut_off_from_all_weights_is_told_of(loss_fn, recwarn):
+    trained(loss_fn)
+    (text,) = said(recwarn)
+    assert text.startswith(NOTHING)
+
+
+@pytest.mark.parametrize("event", [Events.BACKWARD_COMPLETED, Events.GRADIENTS_READY])
+def test_gradients_that_a_handler_clears_before_each_step_are_told_of(event, recwarn):
+    trained(functional.cross_entropy, (event, lambda state: state.optimizer.zero_grad()))
+    (text,) = said(recwarn)
+    assert text.startswith(NOTHING)
+
+
+def test_a_schedule_that_is_zero_for_many_steps_is_told_of(recwarn):
+    trained(functional.cross_entropy, schedule=(lambda n: n // 10, Events.STEP_COMPLETED))
+    (text,) = said(recwarn)
+    assert "gives a learning rate of 0 for its first 6 steps" in text
+
+
+def test_a_batch_without_a_loss_a_warm_up_from_zero_and_a_late_critic_are_not_told_of(recwarn):
+    def sometimes(prediction, target):
+        is_empty = bool(target[0] == 0 and prediction.sum() > prediction.detach().sum() - 1)
+        loss = functional.cross_entropy(prediction, target)
+        return loss * 0 if is_empty else loss
+
+    trained(sometimes, schedule=(lambda n: n / 10, Events.STEP_COMPLETED))
+    critic, model = torch.nn.Linear(4, 1), torch.nn.Linear(4, 4)
+    of_critic = Update(torch.optim.SGD(critic.parameters()), event=Other.STEP)
+    update = Update(torch.optim.SGD(model.parameters()))
+
+    def step(state, batch):
+        update(state, model(batch[0]).square().mean())
+        if state.iteration > 4:
+            of_critic(state, critic(model(batch[0])).mean())
+        else:
+            of_critic(state, torch.zeros((), requires_grad=True))
+
+    objects = {"critic": critic, "model": model}
+    Engine(step, update, of_critic, objects=objects).run(BATCHES, max_epochs=2)
+    assert said(recwarn) == []
+
+
+def test_a_step_that_fires_the_events_of_gradients_itself_is_not_looked_at():
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters())
+
+    def step(state, batch):
+        model(batch[0]).mean().backward()
+        state.fire(Events.GRADIENTS_READY)
+        optimizer.step()
+        state.fire(Events.STEP_COMPLETED)
+
+    objects = {"model": model, "optimizer": optimizer}
+    assert Engine(step, objects=objects).run(BATCHES, max_epochs=1).step == 3
+
+
+@pytest.mark.parametrize(
+    ("loss_of", "accumulate", "says"),
+    [
+        (functional.cross_entropy, 2, "targets that are not -100"),
+        (lambda p, t: functional.cross_entropy(p, t, WEIGHTS), 2, "weights of their classes"),
+        (lambda p, t: functional.cross_entropy(p[:, :, None], t[:, None]), 3, "are not -100"),
+        (functional.cross_entropy, 1, None),
+        (lambda p, t: functional.cross_entropy(p[:3], t[:3]), 2, None),
+        (lambda p, t: functional.cross_entropy(p, t, reduction="none").mean(), 2, None),
+    ],
+    ids=["ignored", "classes", "pixels", "each", "none ignored", "by hand"],
+)
+def test_a_mean_over_some_targets_is_told_of_in_a_step_of_ones_own(
+    loss_of, accumulate, says, recwarn
+):
+    model = torch.nn.Linear(4, 3)
+    update = Update(torch.optim.SGD(model.parameters()), accumulate=accumulate)
+    engine = Engine(lambda state, batch: update(state, loss_of(model(batch[0]), batch[1])), update)
+    engine.run(BATCHES, max_epochs=2)
+    assert [says in text for text in said(recwarn)] == [True] * (says is not None)
+
+
+def test_errors_of_labels_words_and_closures_say_what_to_write():
+    with pytest.raises(IndexError, match="out of bounds") as raised:
+        trained(lambda p, t: functional.cross_entropy(p, t + 1, ignore_index=-99))
+    assert "Labels that begin at 1 need target - 1" in raised.value.__notes__[-1]
+    words = torch.nn.Embedding(3, 2)
+    update = Update(torch.optim.SGD(words.parameters()))
+    with pytest.raises(IndexError, match="out of range") as raised:
+        Engine(lambda state, batch: update(state, words(batch).sum()), update).run(
+            [torch.tensor([3])], max_epochs=1
+        )
+    assert "not below its num_embeddings" in raised.value.__notes__[-1]
+
+
+class Sharp(torch.optim.SGD):
+    """Computes the loss again, and takes its closure as libraries do."""
+
+    def step(self, closure=None):
+        if closure is None:
+            raise RuntimeError("Sharp requires closure")
+
+
+def test_an_optimizer_that_got_no_closure_says_where_to_give_it():
+    model = torch.nn.Linear(4, 3)
+    engine = supervised(model, Sharp(model.parameters()), functional.cross_entropy)
+    with pytest.raises(RuntimeError, match="requires closure") as raised:
+        engine.run(BATCHES, max_epochs=1)
+    assert "update(state, loss, closure=" in raised.value.__notes__[-1]
