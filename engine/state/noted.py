@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import marshal
+import json
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -330,9 +330,9 @@ def _mark(value: Any, held: Container[int]) -> list[Any]:
     for _, each in walk(value, depth=DEEPEST, inside=_inside):
         kind = type(each)
         if len(found) > WIDEST:  # too many to look at each one in each save
-            with suppress(ValueError):  # not plain
+            with suppress(TypeError):  # with tensors
                 if (extent_of(value) or (MANY,))[0] < MANY:
-                    return [marshal.dumps(value, 2)]  # without references, which may differ
+                    return [json.dumps(value)]
             return [len(value), *map(id, value.values() if isinstance(value, dict) else value)]
         if kind in MAPPINGS:
             found.append({key: v if type(v) in PLAIN else kind for key, v in [*each.items()]})
