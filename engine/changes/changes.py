@@ -19,6 +19,7 @@ from ..signals import is_by_user
 from ..state import (
     GONE,
     LARGEST,
+    MADE,
     MANY,
     TOO_LARGE,
     State,
@@ -26,11 +27,13 @@ from ..state import (
     copy_of,
     devices_of,
     extent_of,
+    is_any_array,
     is_plain_tensor,
     on_devices,
     packed,
     same_states,
     unpacked,
+    walk,
 )
 from .held import address_of, addresses_in, numbers_in
 from .inventory import DATA, OF_DATA, Inventory, is_kept, is_kind_by_user, script_functions
@@ -121,6 +124,8 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
+            elif (made := self._inventory.name_of(value, name)) is not None:
+                values[name] = MADE, None, made
             elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
                     values[name] = packed(value, self._settings, self._parameters)
@@ -141,6 +146,10 @@ class Changes:
         moved = on_devices(saved["values"], saved["devices"], objects)
         saved = unpacked({**saved, "values": moved}, self._inventory.things)
         self._saved = saved["values"]
+        for name, each in [*self._saved.items()]:
+            if type(each) is tuple and len(each) == 3 and type(each[0]) is str and each[0] == MADE:
+                logger.warning("%s was %s, which is not in this script", name, each[2])
+                del self._saved[name]
         places, shared = self._notes.places(self._saved), self._notes.shared(self._saved)
         if tensors := {n: now for n, p in places.items() if is_plain_tensor(now := p.read())}:
             weights = addresses_in(objects)  # such as the `weight` of torch's older spectral_norm
@@ -262,10 +271,13 @@ class Changes:
         owners: list[Any] = [e for e in engine.handlers.values() if hasattr(e, "owned")]
         names = {self._settings.get(id(e)) for own in owners for e in own.owned(self._state)}
         named = self._settings.keys() & self._parameters  # a checkpoint has their names
-        loose = {n: v for n, (v, _) in found.items() if is_plain_tensor(v) and id(v) not in named}
-        tensors = {name: address_of(each) for name, each in loose.items()}
-        saved = addresses_in(engine.objects.values()) if tensors else set()
-        names |= {name for name, address in tensors.items() if address in saved}
+        tensors = {
+            n: {address_of(e) for _, e in walk(v) if is_plain_tensor(e) and id(e) not in named}
+            for n, (v, _) in found.items()
+            if is_plain_tensor(v) or (extent_of(v) or (0, 0))[1] > LARGEST  # such as a state_dict
+        }
+        saved = addresses_in(engine.objects.values()) if any(tensors.values()) else set()
+        names |= {name for name, addresses in tensors.items() if addresses and addresses <= saved}
         known = self._records
         new = [n for n, (v, _) in found.items() if isinstance(v, FILLABLE) and n not in known]
         codes = called_by(self._inventory.functions) if new else ()
@@ -273,18 +285,19 @@ class Changes:
             # By all its names; by its own alone too, as an identity may be given out again.
             names_of = [name], [name, *self._inventory.names.get(id(found[name][0]), ())]
             known[name] = all(is_only_filled(each, codes) for each in names_of)
-        for name, (value, _) in found.items():
-            if value is GONE or self._records.get(name):
-                names.add(name)
-        return found.keys() & names
+        return found.keys() & (names | {name for name in found if known.get(name)})
 
 
 def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | None:
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
+    if value is GONE:
+        return None
     if (weight := extent_of(value, held)) is not None:
         count, size = weight
         if count <= MANY and size <= LARGEST:
-            return None
+            arrays = (each.dtype for _, each in walk(value) if is_any_array(each))
+            others = [each for each in arrays if each.kind not in "biufc"]
+            return f"an array of {others[0]}" if others else None
         if is_plain_tensor(value) and value.grad_fn is not None:  # of one batch
             return ""
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"

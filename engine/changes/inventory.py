@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from types import FunctionType, MethodType, SimpleNamespace
+from types import FunctionType, MethodType
 from typing import Any
 
 from .. import modules
@@ -25,6 +24,7 @@ from ..state import (
 )
 from .held import is_stateful
 from .reached import (
+    OPEN,
     PLAIN,
     attributes_of,
     functions_of,
@@ -43,7 +43,9 @@ OF_DATA = (f"{DATA}.", f"{DATA}[")
 OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
-HOLDERS = (FunctionType, dict, type, SimpleNamespace, Namespace)
+HOLDERS = (FunctionType, dict, type, *OPEN)
+OTHERS, OF_OTHERS = (complex, frozenset, range, slice), ("decimal", "fractions")
+"""Values, and modules of values, that no checkpoint holds: a change is told of."""
 COMPUTES = (FunctionType, MethodType, partial)
 Roots = list[tuple[str, Any]]
 
@@ -66,8 +68,13 @@ class Inventory:
         """Containers that are noted as one value, and parts of the data that the position saves."""
         self.settings: dict[int, str] = {}
         """By module and parameter: the name of its mode, or of whether it requires a gradient."""
+        self._children: set[int] = set()
+        self._shared: set[str] = set()
+        """The modules that are in another one, and the names of their second places."""
         self.things: dict[str, Any] = {}
-        """Modules and parameters by these names."""
+        """Modules and parameters by these names, and the script's objects by their first ones."""
+        self.made: dict[int, str] = {}
+        """By identity: the first names of what the script has made."""
         self.weights: list[tuple[str, Callable[[], Any]]] = []
         """By place: how to read the parameter that is there now."""
         self.functions: list[Any] = []
@@ -115,6 +122,17 @@ class Inventory:
                     if isinstance(one, COMPUTES) or modules.is_kind_of_module(type(one)):
                         yield f"{name}.{key}", one
 
+    def name_of(self, value: Any, place: str) -> str | None:
+        """The name of an object that the script has made before the run, and not of mere values.
+
+        None at the second place of a shared module: weights are loaded by the names of all places.
+        """
+        if place in self._shared:
+            return None
+        own = self.settings if modules.is_module(value) else self.made
+        name = own.get(id(value)) or self.made.get(id(value), "")
+        return name if name in self.things and self.things[name] is value else None
+
     def _is_leaf(self, thing: Any) -> bool:
         """True for what is noted as one value, or warned of."""
         of_others = id(thing) in self._whole or id(thing) in self._of_optimizers
@@ -125,6 +143,11 @@ class Inventory:
         if id(value) in self._of_optimizers:
             return
         is_value = isinstance(value, PLAIN) or extent_of(value) is not None
+        is_known = not isinstance(value, PLAIN) and id(value) in self.made
+        if not is_known:
+            self.made[id(value)] = name
+            if not is_value:
+                self.things.setdefault(name, value)
         if is_value and type(value) in CONTAINERS:
             self._whole.add(id(value))
         is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
@@ -135,7 +158,9 @@ class Inventory:
         elif (is_value or is_kept(value)) and (
             is_ours or (is_stateful(type(owner)) and not is_held)
         ):
-            self.notes.note_key(name, value, holder, key)
+            self.notes.note_key(name, value, holder, key, is_known=is_known)
+        if is_known:
+            return
         is_drawn = is_kind_of_iterator(type(value)) and value is not self._state.control.data
         is_place = (value is None or is_drawn) and holder is not None and is_ours and not is_held
         if is_place and not name.startswith(OF_DATA):
@@ -149,8 +174,12 @@ class Inventory:
                 self._note_metric(name, value)
         elif modules.is_module(value):  # such as a loss
             self._note_model(name, value)
+        elif is_kind_of_generator(type(value)) and is_kind_by_user(type(value)):
+            self._note_own(name, value)  # such as the counter of a `random.Random` of the script
         elif trains(type(value)):
             self._note_optimizer(name, value)
+        elif type(value) in (dict, list):
+            self.notes.note_table(name, value)
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
             self.notes.note_table(name, attributes_of(value))
 
@@ -194,8 +223,12 @@ class Inventory:
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
         for key, value in own["_modules"].items():
-            if value is None or next(value.parameters(), None) is None:  # others have a state
-                notes.note_key(f"{name}.{key}", value, own["_modules"], key)
+            is_known = value is not None and id(value) in self._children
+            # Others have a state, which one that takes their place has, too.
+            if is_known or value is None or next(value.parameters(), None) is None:
+                notes.note_key(f"{name}.{key}", value, own["_modules"], key, is_known=is_known)
+            self._shared |= {f"{name}.{key}"} if is_known else set()
+            self._children.add(id(value))
         notes.note(f"{name}._modules", len(own["_modules"]), Spot(own["_modules"].__len__))
         is_saved = id(module) in self._held
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
@@ -271,7 +304,10 @@ def is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
     if isinstance(value, FunctionType):
         return is_by_user(value)
-    if trains(type(value)) or extent_of(value) is not None:
+    kind = type(value)
+    if trains(kind) or kind in OTHERS or kind.__module__ in OF_OTHERS:
+        return True
+    if extent_of(value) is not None:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     return not isinstance(value, dict | type) and is_noted(value) and not is_iterator

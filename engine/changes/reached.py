@@ -6,7 +6,8 @@ import dis
 import re
 import sys
 import types
-from collections import deque
+from argparse import Namespace
+from collections import ChainMap, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
@@ -33,6 +34,8 @@ WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id
 """Types of what may call one function of a script."""
 PLAIN = (str, int, float, bool, type(None))
 FILLABLE = (list, set, dict)
+OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap)
+"""Classes of Python whose objects hold a script's own values."""
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
 MRO = attrgetter("__mro__")
@@ -70,7 +73,7 @@ def search(
     is_leaf: Callable[[Any], bool] | None = None,
     names: dict[int, set[str]] | None = None,
 ) -> list[Reach]:
-    """The values that can be reached from these roots, each object once.
+    """The values that can be reached from these roots, each object once; with `names`, each place.
 
     The search follows the names in the code of functions and of the script's helpers. It does not
     go into the objects of other libraries, or large containers; of objects of some types and of
@@ -88,13 +91,17 @@ def search(
             names.setdefault(id(thing), set()).add(name)
         if isinstance(thing, PLAIN):
             found.append(each)
-        elif id(thing) not in seen and not isinstance(thing, ModuleType):
+        elif isinstance(thing, ModuleType):
+            continue
+        elif id(thing) not in seen:
             seen[id(thing)] = thing
             found.append(each)
             if name and (are_leaves(type(thing)) or (is_leaf and is_leaf(thing))):
                 left += starmap(Reach, classes_of([thing]))
             else:
                 left += reached_in(thing, name, id(thing) in whole)
+        elif names is not None and each.holder is not None:
+            found.append(each)
     return found
 
 
@@ -367,7 +374,7 @@ def is_of_the_script(thing: Any) -> bool:
 def _is_kind_of_the_script(kind: type) -> bool:
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
-    return is_home or kind is SimpleNamespace or is_kind_of_update(kind)
+    return is_home or kind in OPEN or is_kind_of_update(kind)
 
 
 def _in_engine(engine: Any, name: str) -> list[Reach]:

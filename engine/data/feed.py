@@ -239,10 +239,12 @@ class Feed(Generic[Batch]):
             of_workers: Tells of generators that workers copy, if they read no sample again.
         """
         if not self._has_warned and self.source.is_sure:
-            self._has_warned = True
             source = self.source
             has_copies = source.skips and bool(getattr(source.data, "num_workers", 0))
-            for doubt in source.doubts() + (of_workers(source.data) if has_copies else []):
+            doubts = source.doubts() + (of_workers(source.data) if has_copies else [])
+            # A later step may be the first one that writes into the batches of a list.
+            self._has_warned = bool(doubts) or not source.tensors
+            for doubt in doubts:
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
     def close(self) -> None:

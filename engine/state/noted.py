@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import zlib
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from operator import call, setitem
@@ -19,12 +21,13 @@ MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
 LARGEST = 2**24
 """The most bytes of tensors and arrays that a checkpoint holds with the run, for each value."""
-WIDEST = 256
+WIDEST = 1024
 """The most tensors and containers in a value that are looked at, each one, in each save."""
 DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
 WEIGHT, ADDRESS, DEQUE, DEFAULT = ("a weight", "an id of", "a deque of", "by default")
+SET, NOTHING, MADE = "a set of", "nothing", "made by the script"
 """The first items of the tuples that stand for what JSON has not: see `packed`."""
 FACTORIES: dict[str, Any] = {e.__name__: e for e in (int, float, bool, str, list, dict, set, deque)}
 GONE: Any = object()
@@ -50,34 +53,42 @@ class SettingsNoted:
         self._before: list[tuple[str, Any]] = []
         self._marks: list[tuple[str, Any]] = []
         """What tells of a change inside a value, of those that can change in place."""
-        self._tables: dict[str, tuple[dict[Any, Any], frozenset[Any]]] = {}
+        self._tables: dict[str, tuple[Any, frozenset[Any]]] = {}
         """By the name of the owner: names with values, and those that are known."""
         self._sizes: list[int] = []
         self._seen: set[tuple[int, Any]] = set()
 
-    def note(self, name: str, value: Any, place: Spot | None = None) -> None:
-        """Note the value that is at a place now; without one, what changes in the value itself."""
+    def note(
+        self, name: str, value: Any, place: Spot | None = None, *, is_known: bool = False
+    ) -> None:
+        """Note the value that is at a place now; without one, what changes in the value itself.
+
+        Of one that `is_known` from another place, which object it is.
+        """
         place = place or Spot(partial([value].__getitem__, 0))
         first, number = name, 1
         while name in self._places:  # two functions use one name
             name, number = f"{first} {number + 1}", number + 1
         self._places[name] = place
-        if type(value) in PLAIN or _is_constant(value) or extent_of(value) is None:
+        if is_known or type(value) in PLAIN or _is_constant(value) or extent_of(value) is None:
             self._reads.append(place.read)
             self._before.append((name, value))
         else:
             self._marks.append((name, _mark(value, self._held)))
 
-    def note_key(self, name: str, value: Any, holder: Any, key: Any) -> None:
+    def note_key(
+        self, name: str, value: Any, holder: Any, key: Any, *, is_known: bool = False
+    ) -> None:
         """Note the value of a key in a table, or of an attribute of another holder; each once."""
         if (id(holder), key) not in self._seen:
             self._seen.add((id(holder), key))
-            self.note(name, value, _place_of(holder, key))
+            self.note(name, value, _place_of(holder, key), is_known=is_known)
 
-    def note_table(self, name: str, table: dict[Any, Any]) -> None:
-        """Note which names are in a table, so that new ones are found."""
+    def note_table(self, name: str, table: Any) -> None:
+        """Note which names are in a table, or how many elements in a list, to find new ones."""
         if name not in self._tables:
-            self._tables[name] = table, frozenset(table)
+            known = range(len(table)) if isinstance(table, list) else table
+            self._tables[name] = table, frozenset(known)
             self._sizes.append(len(table))
 
     def places(self, names: Iterable[str]) -> dict[str, Spot]:
@@ -88,7 +99,8 @@ class SettingsNoted:
             if name in self._places:
                 found[name] = self._places[name]
             elif owner in self._tables:
-                found[name] = _place_of(self._tables[owner][0], key)
+                table, _ = self._tables[owner]
+                found[name] = _place_of(table, int(key) if isinstance(table, list) else key)
         return found
 
     def shared(self, values: Mapping[str, Any]) -> set[str]:
@@ -127,7 +139,11 @@ class SettingsNoted:
                 yield name, value, was
         if [*map(len, (table for table, _ in self._tables.values()))] != self._sizes:
             for name, (table, known) in self._tables.items():
-                new = sorted(key for key in table.keys() - known if type(key) is str)
+                if isinstance(table, list):  # of values, a list may be a record of its process
+                    count = range(len(known), len(table))
+                    new: Any = [n for n in count if extent_of(table[n]) is None]
+                else:
+                    new = sorted(key for key in table.keys() - known if type(key) is str)
                 yield from ((f"{name}.{key}", table[key], None) for key in new)
 
 
@@ -163,8 +179,7 @@ def extent_of(value: Any, held: Container[int] = ()) -> tuple[int, int] | None:
         if kind in CONTAINERS:
             items = each.values() if kind in MAPPINGS else each
             count += sum(map(PLAIN.__contains__, map(type, items)))
-            keys = _is_key if kind in MAPPINGS else _is_constant
-            if kind in MAPPINGS | {set} and not all(map(keys, each)):
+            if kind in MAPPINGS | {set} and not all(map(_is_key, each)):
                 return None
         elif _is_numbers(each):
             count, size = count + 1, size + (0 if id(each) in held else each.nbytes)
@@ -219,7 +234,9 @@ def packed(value: Any, names: Mapping[int, str], held: Container[int] = ()) -> A
         return (DEQUE, value.maxlen, made) if type(value) is deque else type(value)(made)
     if is_plain_tensor(value) and id(value) in held and id(value) in names:
         return WEIGHT, names[id(value)]
-    return _copied(value)
+    if type(value) is set and not all(map(_is_constant, value)):
+        return SET, None, [k if _is_constant(k) else (WEIGHT, names[id(k)]) for k in value]
+    return (NOTHING, None, None) if value is GONE else _copied(value)
 
 
 def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
@@ -241,6 +258,12 @@ def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
             return type(value)(made)
         if made[0] == DEFAULT and made[1] in FACTORIES:
             return defaultdict(FACTORIES[made[1]], made[2])
+        if made[0] == NOTHING:
+            return GONE
+        if made[0] == MADE and made[2] in things:
+            return things[made[2]]
+        if made[0] == SET:
+            return set(made[2])
         return deque(made[2], made[1]) if made[0] == DEQUE else tuple(made)
     return value
 
@@ -261,9 +284,12 @@ def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
         new = _taken(now, value)
         if new is not now and place.write is not None:
             place.write(new)
-    elif isinstance(place.write, partial) and place.write.func is setitem:
-        table, key = place.write.args  # the name came later
-        table.pop(key, None)
+    elif isinstance(place.write, partial) and place.write.func in (setitem, _set_item):
+        table, key = place.write.args  # the name came later, or is gone
+        if isinstance(table, list):
+            del table[key:]
+        else:
+            table.pop(key, None)
 
 
 def _taken(now: Any, value: Any) -> Any:
@@ -304,7 +330,10 @@ def _mark(value: Any, held: Container[int]) -> list[Any]:
     for _, each in walk(value, depth=DEEPEST, inside=_inside):
         kind = type(each)
         if len(found) > WIDEST:  # too many to look at each one in each save
-            return [len(value)]
+            with suppress(TypeError):  # with tensors
+                if (extent_of(value) or (MANY,))[0] < MANY:
+                    return [json.dumps(value)]
+            return [len(value), *map(id, value.values() if isinstance(value, dict) else value)]
         if kind in MAPPINGS:
             found.append({key: v if type(v) in PLAIN else kind for key, v in [*each.items()]})
         elif kind is set:
@@ -368,10 +397,14 @@ def _is_key(value: Any) -> bool:
 
 
 def _is_numbers(value: Any) -> bool:
-    """True for a tensor or an array of torch's and NumPy's own classes whose bytes are at hand."""
+    """True for a tensor, array or scalar of torch's and NumPy's own classes, with bytes at hand."""
     if is_plain_tensor(value):
         return not value.is_meta and str(value.layout) == "torch.strided"
-    return is_any_array(value) and type(value).__name__ == "ndarray" and not value.dtype.hasobject
+    if type(value).__module__ != "numpy":
+        return False
+    numpy: Any = sys.modules["numpy"]
+    is_known = type(value) is numpy.ndarray or isinstance(value, numpy.number | numpy.bool_)
+    return is_known and not value.dtype.hasobject
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -95,7 +95,10 @@ class SavedRun:
             ValueError: The checkpoint is an export.
         """
         if not saved.manifest.holds_run:
-            raise ValueError("it holds exported weights alone, and no run can resume from them")
+            raise ValueError(
+                "it holds exported weights alone, and no run can resume from them; a new one, in "
+                f"another directory, begins with them by load_matching(model, {str(saved.path)!r})"
+            )
         targets, kept = ScriptTensors(objects), kept or {}
         tensors = {**tensors_by_name(saved, but=kept), **kept}
         states, parameters = _objects(saved, targets, tensors)

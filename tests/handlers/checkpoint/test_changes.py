@@ -444,7 +444,7 @@ def hook(module, given, out):
         (lambda m, _: m.body.add_module("3", nn.Tanh()), "model.body (4 modules instead of 3)"),
         (lambda m, _: setattr(m.body, "1", nn.Tanh()), "model.body.1 (now another Tanh)"),
         (lambda model, holder: setattr(holder, "net", nn.Linear(1, 1)), "net (now another Linear)"),
-        (lambda model, holder: setattr(holder, "function", hook), "(now another function)"),
+        (lambda _, holder: setattr(holder, "function", lambda: 0), "(now another function)"),
         (lambda model, holder: setattr(holder, "big", torch.ones(2**23)), "(33,554,432 bytes)"),
         (lambda model, holder: setattr(holder, "rows", [0.5] * 20_000), "rows (20,000 values)"),
     ],

@@ -9,6 +9,9 @@ from .handlers import KINDS, checkpoints
 from .scripts import KILLS, kills_at, limits, plans
 from .triggers import ANYWHERE, FLAGS, SIZES, text, triggers
 
+# The step of torch's Rprop assigns by a mask, which a sharded weight does not take.
+OPTIMIZERS = ["SGD", "Adam", *(kind for kind in OTHERS if kind != "Rprop")]
+
 COUNTS = st.integers(8, 23)
 SAMPLER = st.sampled_from(["Shuffled({n})", "ByEpoch({n})", "RandomSampler(range({n}), True, 9)"])
 SHARED = "SharedOrder({sampler}, num_replicas=W, rank=R)"
@@ -49,7 +52,7 @@ def sources(draw):
 
 
 ENGINES = st.one_of(
-    text("supervised({n}, '{kind}')", n=SIZES, kind=st.sampled_from(["SGD", "Adam", *OTHERS])),
+    text("supervised({n}, '{kind}')", n=SIZES, kind=st.sampled_from(OPTIMIZERS)),
     text("supervised({n}, precision='bf16')", n=SIZES),
     text("scaled({n})", n=SIZES),
     text("two({a}, {b}, {every})", a=SIZES, b=SIZES, every=SIZES),

@@ -1,0 +1,224 @@
+"""What a place of the script holds: another object, another form, or nothing any more."""
+
+import argparse
+import random
+import warnings
+from collections import UserDict
+from decimal import Decimal
+from enum import Enum
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from camshaft import Engine, Events
+from camshaft.handlers import Checkpoint, checkpoints
+from camshaft.handlers.checkpoint.directory.strip import strip_to_weights
+
+X = torch.randn(8, 3, generator=torch.Generator().manual_seed(1))
+
+
+class Phase(Enum):
+    WARM, MAIN = 1, 2
+
+
+class Stage:
+    def __init__(self, gain):
+        self.gain = gain
+
+
+class Drawing(random.Random):
+    calls = 0
+
+    def draw(self):
+        self.calls += 1
+        return self.random() + self.calls
+
+
+def half(loss):
+    return loss / 2
+
+
+def twice(loss):
+    return loss * 2
+
+
+def swap(s):
+    s.now, s.other = s.other, s.now
+
+
+CHANGES = {
+    "a set of weights": lambda s: s.frozen.add(s.model[1].weight),
+    "a set of modules": lambda s: s.parts.discard(s.model[0]),
+    "one of many weights": lambda s: s.many.__setitem__(7, s.model[1].bias),
+    "one of many rows": lambda s: s.rows[7].append(1.0),
+    "one of more rows": lambda s: s.more[7].append(1.0),
+    "out of a list with other things": lambda s: s.box.pop(),
+    "into a list with other things": lambda s: s.stages.append(s.first),
+    "out of a dict with other things": lambda s: s.table.pop("twice"),
+    "into a dict with other things": lambda s: s.table.update(thrice=1),
+    "an attribute": lambda s: delattr(s, "extra"),
+    "two tensors that change places": swap,
+    "another module": lambda s: setattr(s, "part", s.model[1]),
+    "another object": lambda s: setattr(s, "stage", s.stages[1]),
+    "another object for None": lambda s: setattr(s, "late", s.stages[1]),
+    "another function": lambda s: setattr(s, "scale", twice),
+    "another member of an enum": lambda s: setattr(s, "phase", Phase.MAIN),
+    "a number of NumPy": lambda s: setattr(s, "gain", np.mean([s.gain, 3.0])),
+    "numbers of NumPy": lambda s: s.gains.update(a=s.gains["a"] + 1),
+    "argparse": lambda s: setattr(s.args, "scale", s.args.scale + 1),
+    "a UserDict": lambda s: s.user.update(scale=3.0),
+}
+
+
+def script(change, directory, epochs):
+    """One start of a script that makes a change in epoch 2; its weights at the end."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1))
+    s = SimpleNamespace(model=model, frozen={model[0].weight}, parts={model[0], model[1]})
+    s.many, s.rows, s.more = [model[0].bias] * 400, [[1.0] for _ in range(300)], {}
+    s.more.update({n: [1.0] for n in range(1500)})
+    s.box, s.table = [0, model, 1], {"model": model, "twice": 1}
+    s.first = Stage(1.0)
+    s.stages, s.late, s.stage, s.scale = [s.first, Stage(3.0)], None, s.first, half
+    s.extra, s.now, s.other, s.part = 1, torch.ones(2), torch.zeros(2), model[0]
+    s.names = {"now": s.now, "other": s.other}
+    s.phase, s.gain, s.gains = Phase.WARM, 1.0, {"a": np.float64(1)}
+    s.args, s.user = argparse.Namespace(scale=1.0), UserDict(scale=1.0)
+    s.drawing = Drawing(1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def step(state, batch):
+        loss = model(batch).square().mean() + s.part.weight.square().sum() / 9
+        loss = s.scale(loss) * (len(s.box) + len(s.table) + 2 * ("twice" in s.table))
+        loss = loss * (1 + len(s.rows[7]) + len(s.more[7]) + hasattr(s, "extra"))
+        loss = loss * (1 + s.now.sum() + s.stage.gain + (s.late or s.first).gain + s.phase.value)
+        loss = loss * float(s.gain * s.gains["a"]) * s.args.scale * s.user["scale"]
+        loss = loss * sum(each.gain for each in s.stages) * s.drawing.draw()
+        (loss / 1e4).backward()
+        used = {id(each) for each in s.many}
+        for part in model:
+            is_still = part not in s.parts
+            for each in part.parameters():
+                if is_still or each in s.frozen or id(each) in used:
+                    each.grad = None
+        optimizer.step()
+        optimizer.zero_grad()
+        if state.iteration == 3:
+            CHANGES[change](s)
+            assert half or twice or Phase.MAIN
+
+    engine = Engine(step, objects={"model": model, "optimizer": optimizer})
+    engine.add(Checkpoint(directory, resume=True))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.run([X, X], max_epochs=epochs)
+    return [each.tolist() for each in model.state_dict().values()]
+
+
+@pytest.mark.quick(change=4)
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_a_place_holds_is_part_of_the_run(tmp_path, change):
+    whole = script(change, tmp_path / "whole", 4)
+    script(change, tmp_path / "left", 2)
+    assert script(change, tmp_path / "left", 4) == whole
+
+
+def told(change, tmp_path, holder, data=None):
+    """What is said of a run in which a function makes a change of a holder in iteration 3."""
+
+    def step(state, batch):
+        if state.iteration == 3:
+            change(holder)
+
+    engine = Engine(step, Checkpoint(tmp_path, when=Events.ITERATION_COMPLETED))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.run(data or [1, 2], max_epochs=2)
+    return [str(each.message) for each in caught]
+
+
+OTHERS = [
+    (1j, lambda value: value * 2),
+    (frozenset({1}), lambda value: value | {2}),
+    (range(2), lambda value: range(len(value) + 1)),
+    (Decimal(1), lambda value: value / 3),
+]
+
+
+@pytest.mark.parametrize(("value", "change"), OTHERS)
+def test_a_value_that_a_checkpoint_cannot_hold_is_told_of(tmp_path, value, change):
+    holder = SimpleNamespace(value=value)
+    (said,) = told(lambda each: setattr(each, "value", change(each.value)), tmp_path, holder)
+    assert f"holder.value (now another {type(value).__name__})" in said
+
+
+def test_an_array_of_records_is_told_of(tmp_path):
+    holder = SimpleNamespace(rows=np.zeros(2, dtype=[("x", float), ("n", int)]))
+    (said,) = told(lambda holder: holder.rows["n"].fill(1), tmp_path, holder)
+    assert "holder.rows (an array of [('x', '<f8'), ('n', '<i8')])" in said
+
+
+def test_a_module_that_takes_the_place_of_a_shared_one_is_told_of(tmp_path):
+    model = nn.ModuleDict({"a": nn.Linear(2, 2), "b": nn.Linear(2, 2)})
+    model["now"] = model["a"]
+
+    def step(state, batch):
+        if state.iteration == 1:
+            model["now"] = model["b"]
+
+    engine = Engine(step, Checkpoint(tmp_path), objects={"model": model})
+    with pytest.warns(UserWarning, match="model.now"):
+        engine.run([1], max_epochs=1)
+
+
+def test_a_large_state_dict_that_the_script_holds_is_no_change(tmp_path):
+    model = nn.Linear(2100, 2000)  # more than a changed value may have
+    held = model.state_dict()
+
+    def step(state, batch):
+        with torch.no_grad():
+            model.weight[0] += held["weight"][1]
+
+    engine = Engine(step, Checkpoint(tmp_path), objects={"model": model})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.run([1], max_epochs=1)
+
+
+def test_a_step_that_writes_into_a_list_s_batches_after_the_first_save_is_told_of(tmp_path, caplog):
+    data = [torch.ones(3), torch.ones(3)]
+
+    def step(state, batch):
+        if state.iteration > 2:
+            batch.add_(1)
+
+    Engine(step, Checkpoint(tmp_path)).run(data, max_epochs=3)
+    assert caplog.text.count("writes into the batches of a list") == 1
+
+
+def test_an_object_that_is_not_in_the_script_any_more_is_named(tmp_path, caplog):
+    def run(epochs, count):
+        stages = [Stage(1.0), Stage(2.0)][:count]
+        holder = SimpleNamespace(now=stages[0])
+
+        def step(state, batch):
+            holder.now = stages[-1]
+
+        Engine(step, Checkpoint(tmp_path, resume=True)).run([1], max_epochs=epochs)
+
+    run(1, 2)
+    run(2, 1)
+    assert "holder.now was stages[1], which is not in this script" in caplog.text
+
+
+def test_a_resume_from_weights_alone_says_how_a_new_run_begins_with_them(tmp_path):
+    model = nn.Linear(2, 1)
+    engine = Engine(lambda state, batch: None, objects={"model": model})
+    engine.add(Checkpoint(tmp_path)).run([1], max_epochs=1)
+    strip_to_weights(checkpoints(tmp_path).latest())
+    again = Engine(lambda state, batch: None, objects={"model": model})
+    with pytest.raises(ValueError, match=r"load_matching\(model, '.*iteration-0000000001'\)"):
+        again.add(Checkpoint(tmp_path, resume=True)).run([1], max_epochs=2)
