@@ -15,7 +15,7 @@ from .. import modules
 from ..events import Events
 from ..explain import warn
 from ..modules import HOOKS
-from ..signals import is_by_user
+from ..signals import is_by_user, package_of
 from ..state import (
     GONE,
     LARGEST,
@@ -313,8 +313,13 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
 
 
 def _has_numbers(thing: Any) -> bool:
-    """True for a named tuple, or an object of the script's own, that holds only values."""
+    """True for an object of the script's own, or a named tuple, that holds only values.
+
+    A library keeps named tuples of its own of what it has drawn last, as kornia does.
+    """
+    if not (is_kind_by_user(type(thing)) or package_of(type(thing)) in ("torch", "numpy")):
+        return False
     if hasattr(thing, "_fields"):
         return isinstance(thing, tuple) and extent_of([*thing]) is not None
     own = getattr(thing, "__dict__", {}).values()
-    return bool(own) and is_kind_by_user(type(thing)) and extent_of([*own]) is not None
+    return bool(own) and extent_of([*own]) is not None

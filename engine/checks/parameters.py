@@ -39,7 +39,9 @@ def check_known(run: Checked) -> None:
     """Warn of an optimizer with misspelled settings, or whose module the engine does not know."""
     for name, optimizer in run.optimizers.items():
         if defaults := getattr(optimizer, "defaults", {}):
-            _warn_of_misspelled(name, set[Any]().union(*optimizer.param_groups), defaults)
+            pairs = (pair for group in optimizer.param_groups for pair in group.items())
+            keys = {key for key, value in pairs if not hasattr(value, "shape")}  # no state, as IVON
+            _warn_of_misspelled(name, keys, defaults)
     found = [module for thing in run.objects.values() for module in _own_modules(thing)]
     own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in run.optimizers.items():

@@ -274,6 +274,20 @@ def test_a_dropout_in_a_plain_list_is_told_of_and_a_hidden_teacher_is_not(recwar
     assert "model.drops holds Sequential in training mode, also in" in str(told.message)
 
 
+def test_a_tensor_that_an_optimizer_keeps_in_its_groups_is_no_misspelled_setting():
+    class Ivon(torch.optim.SGD):
+        def __init__(self, parameters):
+            super().__init__(parameters, 1e-3)
+            self.defaults["ess"] = 100.0
+            self.param_groups[0]["ess"], self.param_groups[0]["hess"] = 100.0, torch.ones(4)
+
+    model = torch.nn.Linear(2, 1)
+    engine = supervised(model, Ivon(model.parameters()), torch.nn.functional.mse_loss)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.run([(torch.ones(3, 2), torch.ones(3, 1))], max_epochs=1)
+
+
 def test_a_learning_rate_by_its_long_name_is_told_of():
     model = nn.Linear(2, 1)
     group = {"params": model.parameters(), "learning_rate": 1e-3, "name": "all", "lr_scale": 0.1}

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from io import StringIO
 from itertools import count, cycle
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -955,6 +955,26 @@ def test_objects_that_functions_have_put_into_a_list_are_told_of(kind, tmp_path)
     engine = Engine(step, objects={"model": model})
     engine.add(Checkpoint(tmp_path))
     with pytest.warns(UserWarning, match=rf"seen \(with {kind.__name__}: use plain tuples"):
+        engine.run(range(3), max_epochs=1)
+
+
+def test_what_a_library_has_drawn_last_in_a_named_tuple_of_its_own_is_not_told_of(
+    tmp_path, monkeypatch
+):
+    library = ModuleType("augmenting")
+    library.__file__ = "/python/site-packages/augmenting.py"
+    monkeypatch.setitem(sys.modules, "augmenting", library)
+    item = type("ParamItem", (Transition,), {"__module__": "augmenting"})
+    model = nn.Linear(1, 1)
+    model.drawn = None
+
+    def step(state, batch):
+        model.drawn = [item(float(batch))]
+
+    engine = Engine(step, objects={"model": model})
+    engine.add(Checkpoint(tmp_path))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         engine.run(range(3), max_epochs=1)
 
 
