@@ -29,6 +29,8 @@ OF_LOSSES = (
 """Operations of which losses are made, by autograd's names; behind others the model begins."""
 OF_SCORES = {"BinaryCrossEntropyWithLogits", "CtcLoss", "LogSoftmax", "NllLoss", "NllLoss2D"}
 """Those that take what the model makes."""
+OF_SHARDS = {"BinaryCrossEntropy", "HuberLoss", "MseLoss", "SmoothL1Loss"}
+"""Those of which torch 2.13 takes the mean on each rank, and whose gradient does not divide."""
 LABELS = {"BinaryCrossEntropyWithLogits", "SoftMarginLoss"}
 """Those whose labels are in a range."""
 LINEAR = SHAPES | {"Add", "Div", "Mean", "Mul", "Neg", "Sum"}
@@ -45,8 +47,17 @@ def warn_of_loss(loss: Any) -> None:
 
     It looks at the graph of autograd, so that it knows losses of torch, and those made by hand.
     """
-    for mistake in dict.fromkeys(_mistakes(getattr(loss, "grad_fn", None))):
+    made = getattr(loss, "grad_fn", None)
+    for mistake in dict.fromkeys(_mistakes(made)):
         warn(mistake)
+    if _kind(made) in OF_SHARDS and any(
+        getattr(each, "reduce_op", "") == "avg" for each in getattr(loss, "placements", ())
+    ):
+        warn(
+            f"torch takes {_kind(made)} of each rank's shard by itself: its gradient is as many "
+            "times too large as there are ranks, and the loss another one if shards differ. Write "
+            'the loss with reduction="none", and .mean() of that'
+        )
 
 
 def saved(node: Any, name: str) -> Any:

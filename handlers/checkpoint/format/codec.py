@@ -14,6 +14,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....engine.state import is_any_tensor
 from ...common import KINDS, content
 from ...files import DEEPEST, LARGEST_TEXT, LONGEST, regular, tree_of
 from .errors import reading
@@ -169,6 +170,9 @@ class Encoder:
             value = value.detach().to_local()
         if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
             tag, tensor = "!tensor", value
+        elif torch and is_any_tensor(value) and not value.ndim and _has_storage(value):
+            # A number is one in any class, such as a loss of monai's tensors.
+            tag, tensor = "!tensor", value.as_subclass(torch.Tensor)
         elif torch and numpy and type(value) is numpy.ndarray:
             tag, tensor = "!ndarray", self._from_numpy(numpy.array(value), path)
         elif torch and numpy and isinstance(value, numpy.generic):
@@ -255,6 +259,12 @@ class Encoder:
 
 def _join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
+
+
+def _has_storage(tensor: Any) -> bool:
+    """False for a tensor whose class computes by itself, such as one around other tensors."""
+    own: Any = type(tensor)
+    return own.__torch_dispatch__ is sys.modules["torch"].Tensor.__torch_dispatch__
 
 
 def _is_found(key: Any) -> bool:

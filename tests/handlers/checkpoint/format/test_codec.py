@@ -129,6 +129,20 @@ def test_tensors_are_named_after_their_place():
     assert sorted(encoder.tensors) == ["adam.seen.0", "adam.state.0.momentum"]
 
 
+class Named(torch.Tensor):
+    pass
+
+
+def test_a_number_of_another_class_of_tensors_is_a_number_and_more_are_refused():
+    inputs = torch.ones(2).as_subclass(Named)
+    encoder = Encoder()
+    loss = decode(encoder.encode(inputs.sum(), "loss"), encoder.tensors)
+    assert type(loss) is torch.Tensor
+    assert loss == 2
+    with pytest.raises(TypeError, match="inputs is a .*Named"):
+        encoder.encode(inputs, "inputs")
+
+
 def test_two_tensors_never_share_a_name():
     value = {"a.b": torch.zeros(1), "a": {"b": torch.ones(1)}, 0: torch.ones(2), "0": torch.ones(3)}
     encoder = Encoder()
