@@ -12,7 +12,7 @@ from ..signals import Process
 from ..state import State
 from .checked import Checked
 from .dropout import check_dropout
-from .gradients import check_gradients
+from .gradients import check_clipping, check_gradients
 from .modes import check_evaluation, check_modes
 from .parameters import check_idle, check_known, check_stepped, refuse_autocast
 from .samples import check_averaged, check_dropped, check_order
@@ -50,6 +50,7 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
             )
         if run.objects:
             check_dropout(run)
+        check_clipping(run)
         check_known(run)
         check_stepped(run)
         checks += check_idle(run), check_gradients(run), check_order(run)

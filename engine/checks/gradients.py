@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from ..changes import address_of, reached
 from ..events import Events
 from ..explain import warn
 from ..modules import optimizers_in, parameters_of
+from ..signals import label
 from .checked import After, Check, Checked, Moment, objects_by_place, unwatch_steps, watch_steps
 from .losses import MOST, saved, warn_of_loss
 from .parameters import warn_of_hidden
@@ -25,6 +26,7 @@ READY = After(Events.GRADIENTS_READY)
 AFTER_ITERATION = After(Events.ITERATION_COMPLETED)
 BETWEEN = AFTER_ITERATION, After(Events.EPOCH_STARTED), After(Events.EPOCH_COMPLETED)
 """When handlers may have left gradients."""
+CLIPS, STEPS = {"clip_grad_norm_", "clip_grad_value_"}, {"backward", "step", "micro_batch"}
 RELEASED = (
     "the backward pass itself changes the weights and drops their gradients (gradient release), so "
     "that this has no effect: {}. Leave it out, or make the optimizer without gradient release"
@@ -68,6 +70,23 @@ def check_gradients(run: Checked) -> Check:
         check.close()
 
 
+def check_clipping(run: Checked) -> None:
+    """Warn of a function that clips gradients where no step of an update uses them any more."""
+    found: list[Any] = [run.process]
+    for event, signal in run.moments.signals.items() if run.updates else ():
+        if event not in READ:
+            found += signal.receivers.values()
+    for each in found:
+        function = getattr(each, "function", each)
+        names = getattr(getattr(function, "__code__", None), "co_names", ())
+        if not CLIPS.isdisjoint(names) and STEPS.isdisjoint(names):
+            warn(
+                f"{label(function)} clips gradients that no step uses: an Update clears them "
+                "before its backward pass, and steps right after it. Write "
+                "engine.add(ClipGradNorm(1.0)), or attach the function to Events.GRADIENTS_READY"
+            )
+
+
 class GradientCheck:
     """Compares gradients before the backward passes and steps of updates with those after the last.
 
@@ -88,7 +107,7 @@ class GradientCheck:
         self._met: set[int] = set()
         """The updates that had a loss."""
         self._watches = False
-        self._steps = Counter[tuple[Any, str]]()
+        self._steps = defaultdict[Any, Counter[str]](Counter)
         """By optimizer: its steps, and those that find no gradient or a rate of 0."""
         self._step.check = self
 
@@ -158,23 +177,30 @@ class GradientCheck:
         optimizer: Any = self._run.state.optimizer
         if optimizer is None:  # the script fires the event
             return
-        own = [each for each in parameters_of(optimizer) if each.requires_grad]
-        homes = {type(each).step.__module__.rpartition(".")[0] for each in optimizers_in(optimizer)}
-        if homes != {"torch.optim"} or any(each._post_accumulate_grad_hooks for each in own):
-            return
-        groups = optimizer.param_groups  # a rate that the script has set to 0 is meant
-        self._steps[optimizer, ""] += 1
-        self._steps[optimizer, NO_GRADIENT] += all(each.grad is None for each in own)
-        self._steps[optimizer, NO_RATE] += all(
-            isinstance(g["lr"], float | int) and not g["lr"] and g.get("initial_lr") for g in groups
-        )
+        for each in optimizers_in(optimizer):
+            if not type(each).step.__module__.startswith("torch.optim."):
+                return
+        count, has_gradient, has_rate = self._steps[optimizer], False, False
+        for group in optimizer.param_groups:  # with no comprehensions, which would be calls
+            rate = group["lr"]  # one that the script has set to 0 is meant
+            has_rate |= (
+                not isinstance(rate, float | int) or rate != 0 or not group.get("initial_lr")
+            )
+            for each in group["params"]:
+                if each.requires_grad and each._post_accumulate_grad_hooks:
+                    return
+                has_gradient |= each.requires_grad and each.grad is not None
+        count[""] += 1
+        count[NO_GRADIENT] += not has_gradient
+        count[NO_RATE] += not has_rate
 
     def warn_of_idle_steps(self) -> None:
         """Warn of an optimizer whose steps have changed nothing, unless there was only one."""
         names = {id(each): name for name, each in self._run.optimizers.items()}
-        for (optimizer, why), count in self._steps.items():
-            if why and self._steps[optimizer, ""] == count > 1:
-                warn(why.format(names.get(id(optimizer), "the optimizer"), count))
+        for optimizer, count in self._steps.items():
+            for why in (NO_GRADIENT, NO_RATE):
+                if count[""] == count[why] > 1:
+                    warn(why.format(names.get(id(optimizer), "the optimizer"), count[why]))
 
     def _stepped(self, optimizer: Any) -> None:
         """Called after each step of any optimizer of the process, also of an update's."""

@@ -50,8 +50,11 @@ def warn_of_loss(loss: Any) -> None:
     made = getattr(loss, "grad_fn", None)
     for mistake in dict.fromkeys(_mistakes(made)):
         warn(mistake)
-    if _kind(made) in OF_SHARDS and any(
-        getattr(each, "reduce_op", "") == "avg" for each in getattr(loss, "placements", ())
+    shards = getattr(loss, "placements", None)
+    if (
+        shards
+        and _kind(made) in OF_SHARDS
+        and "avg" in [getattr(e, "reduce_op", "") for e in shards]
     ):
         warn(
             f"torch takes {_kind(made)} of each rank's shard by itself: its gradient is as many "

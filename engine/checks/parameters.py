@@ -39,9 +39,11 @@ def check_known(run: Checked) -> None:
     """Warn of an optimizer with misspelled settings, or whose module the engine does not know."""
     for name, optimizer in run.optimizers.items():
         if defaults := getattr(optimizer, "defaults", {}):
-            pairs = (pair for group in optimizer.param_groups for pair in group.items())
-            keys = {key for key, value in pairs if not hasattr(value, "shape")}  # no state, as IVON
-            _warn_of_misspelled(name, keys, defaults)
+            keys = set[Any]()
+            for group in optimizer.param_groups:
+                keys |= group.keys()
+            keys -= {"params", *defaults}
+            _warn_of_misspelled(name, keys, optimizer)
     found = [module for thing in run.objects.values() for module in _own_modules(thing)]
     own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in run.optimizers.items():
@@ -57,11 +59,14 @@ def check_known(run: Checked) -> None:
             )
 
 
-def _warn_of_misspelled(name: str, keys: set[Any], defaults: Mapping[str, Any]) -> None:
+def _warn_of_misspelled(name: str, keys: set[Any], optimizer: Any) -> None:
     """Warn of a key of parameter groups that is like a setting: torch reads past it."""
-    for key in map(str, keys.difference(defaults, ("params",))):
+    defaults = optimizer.defaults
+    for key in sorted(map(str, keys)):
         from difflib import get_close_matches  # here, to keep imports fast
 
+        if any(hasattr(group.get(key), "shape") for group in optimizer.param_groups):
+            continue  # a state that it keeps there, as IVON does
         found = ["lr"] if key == "learning_rate" else get_close_matches(key, defaults, 1, 0.75)
         for meant in found:
             if not (key.startswith(f"{meant}_") or key.endswith(f"_{meant}")):
@@ -145,7 +150,7 @@ def warn_of_hidden(run: Checked) -> None:
     for name, outer in found.items():
         for path, module in outer.named_modules():
             for field, value in vars(module).items():
-                if type(value) not in PLAIN or field in ("_modules", "_parameters"):
+                if type(value) not in PLAIN or not value or field in ("_modules", "_parameters"):
                     continue
                 if deaf := [each for each in _inside(value) if _is_deaf(each, parts)]:
                     place = ".".join(filter(None, (name, path, field)))

@@ -148,3 +148,42 @@ def test_an_optimizer_that_got_no_closure_says_where_to_give_it():
     with pytest.raises(RuntimeError, match="requires closure") as raised:
         engine.run(BATCHES, max_epochs=1)
     assert "update(state, loss, closure=" in raised.value.__notes__[-1]
+
+
+def clip(state):
+    torch.nn.utils.clip_grad_norm_(state.engine.objects["model"].parameters(), 0.1)
+
+
+def clip_and_step(state):
+    other = torch.optim.SGD([torch.nn.Parameter(torch.ones(2))], lr=0.1)
+    other.param_groups[0]["params"][0].grad = torch.ones(2)
+    torch.nn.utils.clip_grad_value_(other.param_groups[0]["params"], 0.1)
+    other.step()
+
+
+@pytest.mark.parametrize(
+    ("event", "function", "tells"),
+    [
+        (Events.ITERATION_COMPLETED, clip, True),
+        (Events.STEP_COMPLETED, clip, True),
+        (Events.GRADIENTS_READY, clip, False),
+        (Events.BACKWARD_COMPLETED, clip, False),
+        (Events.ITERATION_COMPLETED, clip_and_step, False),
+    ],
+)
+def test_clipping_that_comes_after_the_step_is_told_of(event, function, tells, recwarn):
+    trained(functional.cross_entropy, (event, function))
+    assert ("clip clips gradients that no step uses" in "".join(said(recwarn))) is tells
+
+
+def test_clipping_beside_an_update_in_a_step_is_told_of():
+    model = torch.nn.Linear(4, 3)
+    update = Update(torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def step(state, batch):
+        update(state, functional.cross_entropy(model(batch[0]), batch[1]))
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    engine = Engine(step, update, objects={"model": model, "optimizer": update.optimizer})
+    with pytest.warns(UserWarning, match=r"step clips gradients that no step uses.*ClipGradNorm"):
+        engine.run(BATCHES, max_epochs=1)
