@@ -15,7 +15,7 @@ from .. import modules
 from ..events import Events
 from ..explain import warn
 from ..modules import HOOKS
-from ..signals import is_by_user, package_of
+from ..signals import PACKAGE, is_by_user, package_of
 from ..state import (
     GONE,
     LARGEST,
@@ -41,6 +41,8 @@ from .reached import FILLABLE, called_by, is_only_filled, trains
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
+GENERAL = (PACKAGE, "torch", "numpy")
+"""Packages whose named tuples a script may keep."""
 OF_WORKERS = (f"{DATA}.dataset", f"{DATA}.collate_fn")
 """How the names of what workers copy begin."""
 
@@ -317,7 +319,7 @@ def _has_numbers(thing: Any) -> bool:
 
     A library keeps named tuples of its own of what it has drawn last, as kornia does.
     """
-    if not (is_kind_by_user(type(thing)) or package_of(type(thing)) in ("torch", "numpy")):
+    if not (is_kind_by_user(type(thing)) or package_of(type(thing)) in GENERAL):
         return False
     if hasattr(thing, "_fields"):
         return isinstance(thing, tuple) and extent_of([*thing]) is not None
