@@ -4,8 +4,8 @@ import json
 import os
 import signal
 import sys
-from collections import UserList
 from pathlib import Path
+from shelve import Shelf
 
 import torch
 from torch import nn
@@ -41,14 +41,16 @@ def main():
     )
     often = Events.ITERATION_COMPLETED(every=2)
     engine.add(Checkpoint(directory / "run", when=often, background=False, resume=True))
-    seen = UserList()  # of this part, and of no run: a list that is read here would go on
+    seen = Shelf({})  # of this part, and of no run: a list that is read here would go on
 
     @engine.on(Events.ITERATION_COMPLETED)
     def note(state):
         ids = state.batch[0].tolist() if state.share else []
         rows = torch.cat(state.batch[1:], 1).tolist() if state.share else []
-        seen.append((state.epoch, state.iteration, state.share, ids, rows))
-        (directory / f"{stage}-{ranks.rank()}.json").write_text(json.dumps({"seen": seen.data}))
+        seen[str(len(seen))] = state.epoch, state.iteration, state.share, ids, rows
+        (directory / f"{stage}-{ranks.rank()}.json").write_text(
+            json.dumps({"seen": [*seen.values()]})
+        )
         if state.iteration == plan.get("killed_at"):
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -65,7 +67,8 @@ def main():
     )
     engine.evaluate(loader)
     weights = [each.detach().flatten() for each in model.parameters()]
-    found = {"seen": seen.data, "weights": torch.cat(weights).tolist(), "reason": state.stop_reason}
+    told = {"weights": torch.cat(weights).tolist(), "reason": state.stop_reason}
+    found = {"seen": [*seen.values()], **told}
     found["evaluated"] = evaluated
     (directory / f"{stage}-{ranks.rank()}.json").write_text(json.dumps(found))
 

@@ -6,8 +6,8 @@ import sys
 import tempfile
 import time
 import types
-from collections import UserDict
 from pathlib import Path
+from shelve import Shelf
 
 import pytest
 import torch
@@ -35,7 +35,8 @@ class Machine:
 
     def __init__(self, root):
         self.devices, self.folder = root / "devices", root / "class" / "powercap"
-        self.counters = UserDict.fromkeys(ZONES, RANGE - 5_000_000)  # of the world, not the run
+        self.counters = Shelf({})  # of the world, not the run
+        self.counters.update(dict.fromkeys(ZONES, RANGE - 5_000_000))
         self.folder.mkdir(parents=True)
         for zone, name in ZONES.items():
             control, *parts = zone.split(":")
@@ -141,7 +142,7 @@ def test_a_resumed_run_goes_on_from_the_save_and_leaves_out_what_was_lost(
     engine.on(EACH(at=killed_at))(kill)
     with pytest.raises(KeyboardInterrupt):
         engine.run(DATA, max_epochs=2)
-    machine.counters = UserDict.fromkeys(machine.counters, 11)  # the machine starts again
+    machine.counters.update(dict.fromkeys(ZONES, 11))  # the machine starts again
     machine.take(7)
     training(machine, tmp_path / "parts").run(DATA, max_epochs=2)
     assert energies(tmp_path / "parts") == energies(tmp_path / "whole")
@@ -350,7 +351,7 @@ def test_the_first_rank_of_a_machine_counts_its_processors_also_if_ranks_come_an
         arguments = (count, RANKS, machine.folder, tmp_path / "run", epochs, *without)
         return [each.stdout.split("found ")[1].strip() for each in processes.run_ranks(*arguments)]
 
-    machine.counters = UserDict.fromkeys(machine.counters, 0)
+    machine.counters.update(dict.fromkeys(ZONES, 0))
     machine.take(0)
     assert found(1, 1) == ["2.0 2.0"]
     assert found(2, 2) == ["4.0 4.0", "None 4.0"]

@@ -1,7 +1,7 @@
 """Signals during an evaluation: it is left, and the resumed run makes it again, as if none came."""
 
 import signal
-from collections import UserList
+from array import array
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from operator import methodcaller
@@ -57,7 +57,7 @@ def carried_on(directory, make, kills, data, limits):
     Gives the outcome and the rows; and after how many of these batches, and at which iteration, the
     runs that were killed have left.
     """
-    batches, left = UserList(), []  # of this test, and of no run
+    batches, left = array("q"), []  # of this test, and of no run: an array is not noted
 
     def kill(state):
         batches.append(state.iteration)

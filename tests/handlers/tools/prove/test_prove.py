@@ -180,7 +180,7 @@ def test_a_list_and_a_number_that_functions_change_are_lost_by_no_kill(proof, te
 
 SAMPLED = """
 import random
-from collections import UserList
+from array import array
 from torch import nn
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -190,13 +190,13 @@ from camshaft.handlers import Checkpoint
 
 class Buckets:
     def __init__(self):
-        self.bins = UserList([2 * i, 2 * i + 1] for i in range(6))  # no resume looks inside
+        self.bins = array("q", range(6))  # no resume looks inside
 
     def __len__(self):
         return 6
 
     def __iter__(self):
-        yield from self.bins
+        yield from ([2 * each, 2 * each + 1] for each in self.bins)
 
 
 torch.manual_seed(0)
