@@ -28,7 +28,7 @@ OPTIMIZE_IN_TRAINING = (
     "An evaluation records no gradients: write `if state.training:` before the backward pass and "
     "the step, or give the engine a step of its own for that: Engine(..., evaluate=...)"
 )
-OF_A_STEP = {
+OF_A_STEP: dict[str, tuple[str, ...]] = {
     "does not require grad and does not have a grad_fn": (
         "The loss depends on no trainable parameter: look for .detach(), .item() or "
         "torch.no_grad() between the model and the loss, and for a model that is all frozen",
