@@ -92,8 +92,7 @@ class Loop(Generic[Batch, Output]):
         try:
             if feed.in_step.is_on:
                 self._check_alike()
-                passed = feed.in_step.passed
-                state.control.meetings = ranks.Meetings(partial(passed, state))
+                state.control.meetings = ranks.Meetings(partial(feed.in_step.passed, state))
             state.control.data = feed.data
             # Before LOADING: schedules are made with this length before their state is loaded.
             state.epoch_length = feed.agree_on_length()

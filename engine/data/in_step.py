@@ -181,10 +181,6 @@ class ForwardAlong(InStep):
         self._forward = forward
         self._most: int | None = None
 
-    def passed(self, state: State[Any, Any]) -> int:
-        """A count that grows with iterations, and with waits for the other ranks between them."""
-        return state.iteration + self._waits
-
     def agree(self, data: Iterable[Any], length: int | None) -> int | None:
         """The number of batches of this rank; None if it is unknown.
 
