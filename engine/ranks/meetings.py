@@ -28,7 +28,8 @@ LONGEST = 5.0
 """Seconds for which the end of a run waits for the thread."""
 PERIOD, PER_SECOND = 1.0, 1000
 """Seconds between two looks of a thread, and the most looks per second of all ranks together."""
-
+KEPT = 2
+"""The latest meetings that stay in the store: a thread of a slow rank may be reading of one."""
 ENDED = " has ended"
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 SOCKETS = Path("/proc/self/fd")
@@ -50,6 +51,8 @@ class Meetings:
         """
         self._passed = passed
         self._number, self._met = next(_numbers), 0
+        self._keys: list[list[str]] = []
+        """What the latest meetings have left in the store."""
         self._is_over, self._trains = Event(), get_ident()
         limit_calls_of_store()
         self._home = f"{PLACE}/{self._number}/{_home()}"
@@ -98,6 +101,10 @@ class Meetings:
             others_do = f"{size - alike} of {size} ranks do something else"
         if others_do:
             raise RuntimeError(f"{own}, and {others_do}. {advice}")
+        self._keys.append([f"{box}/at", key, box])
+        for each in self._keys.pop(0) if len(self._keys) > KEPT else ():
+            if rank() == 0:
+                store.delete_key(each)
 
     @contextmanager
     def first(self, does: str, iteration: int, advice: str) -> Generator[None]:

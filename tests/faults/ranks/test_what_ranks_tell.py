@@ -230,6 +230,33 @@ def test_what_one_rank_begins_by_itself_ends_all_of_them_within_seconds(
         assert one.stdout == "6\n"
 
 
+OFTEN = """
+import torch
+from camshaft import Engine, Events, ranks, supervised
+from camshaft.engine.ranks import default_store
+
+with ranks.process_group("gloo", timeout=60):
+    net = torch.nn.Linear(2, 1)
+    data = [(torch.ones(4, 2), torch.ones(4, 1))] * 12
+    engine = supervised(net, torch.optim.SGD(net.parameters(), 0.1), torch.nn.functional.mse_loss)
+
+    @engine.on(Events.ITERATION_COMPLETED)
+    def look(state):
+        engine.evaluate(data[:1])
+        if state.iteration in (5, 12):
+            print(default_store().num_keys())
+
+    engine.run(data, max_epochs=1)
+"""
+
+
+@pytest.mark.slow
+def test_many_evaluations_leave_no_more_in_the_store_than_a_few(processes):
+    for each in processes.run_ranks(2, OFTEN):
+        early, late = map(int, each.stdout.split())
+        assert abs(late - early) <= 3  # those of one meeting, which the other rank may have begun
+
+
 KILLED = """
 import os, signal, torch
 from camshaft import Engine, Events, ranks, supervised
