@@ -16,7 +16,7 @@ from ...engine.checks import warn
 from ...engine.state import as_float
 from .comparison import warn_if_not_finite
 
-AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED(last=True)
+AT_EACH_ROW = Events.ITERATION_COMPLETED(every=50) | Events.EPOCH_COMPLETED | Events.COMPLETED
 """When loggers write a row by default: not at each iteration, but where a row is worth it."""
 
 

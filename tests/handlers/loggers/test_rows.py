@@ -12,7 +12,7 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from camshaft import Engine, EventEnum, Events, Stage, supervised
-from camshaft.handlers import LRSchedule, SystemUse, Totals, Validate
+from camshaft.handlers import LRSchedule, Validate
 from camshaft.handlers.common import flat_hparams, need
 from camshaft.handlers.loggers import (
     CSV,
@@ -400,15 +400,3 @@ def test_hyper_parameters_that_are_numbers_truths_and_texts_stay_so_and_others_b
         **{"none": "None", "list": "[1, 2]", "type": "torch.float32"},
     }
     assert found["a/b"] is True
-
-
-@pytest.mark.parametrize(
-    ("limits", "rows"), [({"max_epochs": 2}, [10, 20]), ({"max_iterations": 3}, [3])]
-)
-def test_the_end_of_a_run_is_one_row_beside_handlers_that_measure_for_each(tmp_path, limits, rows):
-    def step(state, batch):
-        state.metrics["loss"] = batch
-
-    engine = Engine(step, Totals({"n": lambda batch: 1}), SystemUse(), CSV(tmp_path / "rows.csv"))
-    engine.run(DATA, **limits)
-    assert [int(each["iteration"]) for each in table(tmp_path / "rows.csv")] == rows
