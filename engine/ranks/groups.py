@@ -81,7 +81,9 @@ def all_meet(group: Any = None) -> bool:
             "all of them do together. Attach it on every rank; on_rank, a handler's attribute "
             "rank, and functions under `if ranks.rank() == 0:` are for what needs no other rank"
         )
-    meet_first()
+    # Of a group of some ranks, as those of one stage of a pipeline, the others send nothing here.
+    if Alone.meet is not None and world_size(group) == world_size():
+        meet_first()
     return True
 
 
