@@ -51,7 +51,6 @@ from .state import State as State
 from .state import under_way as under_way
 from .state import whole_number as whole_number
 from .values import is_any_array as is_any_array
-from .values import is_any_tensor as is_any_tensor
 from .values import is_plain_tensor as is_plain_tensor
 from .values import items_of as items_of
 from .values import same_states as same_states

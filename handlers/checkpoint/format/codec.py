@@ -14,7 +14,6 @@ from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ....engine.state import is_any_tensor
 from ...common import KINDS, content
 from ...files import DEEPEST, LARGEST_TEXT, LONGEST, regular, tree_of
 from .errors import reading
@@ -170,7 +169,7 @@ class Encoder:
             value = value.detach().to_local()
         if torch and type(value) in (torch.Tensor, torch.nn.Parameter):
             tag, tensor = "!tensor", value
-        elif torch and is_any_tensor(value) and not value.ndim and _has_storage(value):
+        elif torch and isinstance(value, torch.Tensor) and not value.ndim and _has_storage(value):
             # A number is one in any class, such as a loss of monai's tensors.
             tag, tensor = "!tensor", value.as_subclass(torch.Tensor)
         elif torch and numpy and type(value) is numpy.ndarray:

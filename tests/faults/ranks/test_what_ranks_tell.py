@@ -230,6 +230,30 @@ def test_what_one_rank_begins_by_itself_ends_all_of_them_within_seconds(
         assert one.stdout == "6\n"
 
 
+STAGE = """
+from torch.distributed import new_group
+from camshaft import Engine, Events, ranks
+
+with ranks.process_group("gloo", timeout=60):
+    own = [new_group([0]), new_group([1, 2])][min(ranks.rank(), 1)]
+
+    def step(state, batch):
+        if not state.training and ranks.rank() > 0:  # as the last stage of a pipeline
+            print(ranks.total(batch, group=own))
+
+    engine = Engine(step)
+    engine.on(Events.EPOCH_COMPLETED)(lambda state: engine.evaluate([1]))
+    engine.run([1], max_epochs=2)
+"""
+
+
+@pytest.mark.slow
+def test_some_ranks_may_sum_in_an_evaluation_in_which_the_others_send_nothing(processes):
+    first, *others = processes.run_ranks(3, STAGE)
+    assert first.stdout == ""
+    assert {each.stdout for each in others} == {"2\n2\n"}
+
+
 OFTEN = """
 import torch
 from camshaft import Engine, Events, ranks, supervised
