@@ -335,7 +335,8 @@ class Loop(Generic[Batch, Output]):
         # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
         asked += [f"save ({reason})" for reason, by in state.control.saves if by is None]
         if asked:
-            meetings.meet(f"was asked to {' and '.join(asked)}", state.iteration, OF_REQUESTS)
+            does = f"was asked to {' and '.join(asked)} in iteration {state.iteration}"
+            meetings.meet(does, OF_REQUESTS)
 
     def _postpone(self) -> None:
         """Warn once if overlapping accumulation windows keep postponing the save."""

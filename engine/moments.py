@@ -260,7 +260,8 @@ class Entry:
             firing.record(state.iteration, count)
             meets: AbstractContextManager[None] = nullcontext()
             if (meetings := state.control.meetings) and any(c.where for c in self._clauses):
-                meets = meetings.first(f"calls {label(self.receiver)}", state.iteration, OF_WHERE)
+                does = f"calls {label(self.receiver)} in iteration {state.iteration}"
+                meets = meetings.first(does, OF_WHERE)
             try:
                 with meets:
                     self.function(state)

@@ -19,9 +19,9 @@ from ..signals import PACKAGE, is_by_user, package_of
 from ..state import (
     GONE,
     LARGEST,
-    MADE,
     MANY,
     TOO_LARGE,
+    Named,
     State,
     assign,
     copy_of,
@@ -90,7 +90,8 @@ class Changes:
             lost |= dict.fromkeys({*tied} ^ {*self._tied}, "other weights are tied")
         started = {name: each for name, each in self._started.items() if name in values}
         self._state.control.changes = {
-            "values": values,
+            "values": {name: each for name, each in values.items() if each is not GONE},
+            "gone": [name for name, each in values.items() if each is GONE],
             "devices": devices_of(values) if values else {},
             "started": packed(started, self._settings, self._parameters),
             "of_pass": packed(self._of_pass, self._settings, self._parameters),
@@ -127,7 +128,7 @@ class Changes:
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
             elif (made := self._inventory.name_of(value, name)) is not None:
-                values[name] = MADE, None, made
+                values[name] = Named(made)
             elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
                     values[name] = packed(value, self._settings, self._parameters)
@@ -147,10 +148,10 @@ class Changes:
         objects = self._state.engine.objects.values()
         moved = on_devices(saved["values"], saved["devices"], objects)
         saved = unpacked({**saved, "values": moved}, self._inventory.things)
-        self._saved = saved["values"]
+        self._saved = {**saved["values"], **dict.fromkeys(saved["gone"], GONE)}
         for name, each in [*self._saved.items()]:
-            if type(each) is tuple and len(each) == 3 and type(each[0]) is str and each[0] == MADE:
-                logger.warning("%s was %s, which is not in this script", name, each[2])
+            if isinstance(each, Named):
+                logger.warning("%s was %s, which is not in this script", name, each.name)
                 del self._saved[name]
         places, shared = self._notes.places(self._saved), self._notes.shared(self._saved)
         if tensors := {n: now for n, p in places.items() if is_plain_tensor(now := p.read())}:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 from threading import Event, Thread, get_ident
-from typing import Any
+from typing import Any, ClassVar
 
 from .failure import AnotherRankError
 from .groups import Alone, default_store, rank, world_size
@@ -40,7 +40,10 @@ _numbers = count()
 
 
 class Meetings:
-    """The meetings of the ranks of one run."""
+    """The meetings of the ranks of one run, and of what they do together behind it."""
+
+    latest: ClassVar[Meetings | None] = None
+    """Those of the run that has begun last."""
 
     def __init__(self, passed: Callable[[], int]) -> None:
         """Begin to look for ranks that wait.
@@ -54,6 +57,7 @@ class Meetings:
         self._keys: list[list[str]] = []
         """What the latest meetings have left in the store."""
         self._is_over, self._trains = Event(), get_ident()
+        Meetings.latest = self
         limit_calls_of_store()
         self._home = f"{PLACE}/{self._number}/{_home()}"
         with suppress(RuntimeError):  # a store of another kind cannot append
@@ -65,12 +69,11 @@ class Meetings:
     def _box(self) -> str:
         return f"{PLACE}/{self._number}/{self._met}"
 
-    def meet(self, does: str, iteration: int, advice: str) -> None:
-        """Wait until all ranks are about to do the same in this iteration.
+    def meet(self, does: str, advice: str) -> None:
+        """Wait until all ranks are about to do the same.
 
         Args:
-            does: What this rank does, such as "was asked to save".
-            iteration: The iteration of the run.
+            does: What this rank does, and where, such as "was asked to save in iteration 7".
             advice: How to do it on all ranks, for the error.
 
         Raises:
@@ -78,7 +81,7 @@ class Meetings:
             RuntimeError: Another rank has gone on, or does something else.
         """
         store, box, size = default_store(), self._box, world_size()
-        own, key = f"rank {rank()} {does} in iteration {iteration}", f"{box}/{iteration} {does}"
+        own, key = f"rank {rank()} {does}", f"{box}/{does}"
         self._met += 1
         store.set(f"{box}/at", str(self._passed()))
         store.add(key, 1)
@@ -93,7 +96,8 @@ class Meetings:
         came, others_do = wait_for(store, box, size, is_over), ""
         if came < size and store.check([beyond]):
             if (others_do := store.get(beyond).decode()).endswith(ENDED):
-                raise AnotherRankError(f"{own}, and {others_do}")
+                hint = f". {advice}" if self._is_over.is_set() else ""
+                raise AnotherRankError(f"{own}, and {others_do}{hint}")
         elif came < size:
             missing = f"{size - came} of {size} ranks gave no answer"
             others_do = f"{missing}: they do not come here, were killed, or hang"
@@ -107,13 +111,18 @@ class Meetings:
                 store.delete_key(each)
 
     @contextmanager
-    def first(self, does: str, iteration: int, advice: str) -> Generator[None]:
+    def first(self, does: str, advice: str) -> Generator[None]:
         """Within a `with` block that only some ranks may enter, meet before the first message."""
-        outer, Alone.meet = Alone.meet, partial(self.meet, does, iteration, advice)
+        outer, Alone.meet = Alone.meet, partial(self.meet, does, advice)
         try:
             yield
         finally:
             Alone.meet = outer
+
+    def leave(self) -> None:
+        """Tell a rank that waits for this one, or will, that this one has come to its end."""
+        default_store().set(f"{self._box}/beyond", f"rank {rank()} has come to its end")
+        Meetings.latest = None  # another process group may have this store
 
     def end(self) -> None:
         """End the thread."""

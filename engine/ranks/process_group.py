@@ -16,6 +16,7 @@ from uuid import uuid4
 from .communication import count
 from .failure import note_failure, write_error_file
 from .groups import Alone, is_distributed, local_rank, world_size
+from .meetings import Meetings
 
 PLACE = "camshaft/attempts"
 LAST = 0.1
@@ -65,6 +66,8 @@ def process_group(backend: str | None = None, *, timeout: float | None = None) -
         return
     try:
         yield
+        if (meetings := Meetings.latest) is not None:
+            meetings.leave()
         count(True)  # waits for the others, of which one may still fail
     except BaseException as error:
         note_failure(error)

@@ -30,7 +30,6 @@ from .memory_tree import on_devices as on_devices
 from .noted import CONTAINERS as CONTAINERS
 from .noted import GONE as GONE
 from .noted import LARGEST as LARGEST
-from .noted import MADE as MADE
 from .noted import MANY as MANY
 from .noted import TOO_LARGE as TOO_LARGE
 from .noted import SettingsNoted as SettingsNoted
@@ -50,8 +49,11 @@ from .state import Output as Output
 from .state import State as State
 from .state import under_way as under_way
 from .state import whole_number as whole_number
+from .values import FACTORIES as FACTORIES
+from .values import Named as Named
 from .values import is_any_array as is_any_array
 from .values import is_plain_tensor as is_plain_tensor
 from .values import items_of as items_of
+from .values import like as like
 from .values import same_states as same_states
 from .values import walk as walk

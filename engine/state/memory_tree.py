@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from operator import itemgetter
 from types import SimpleNamespace
@@ -72,7 +72,8 @@ def refuse_shared(
     inside = [each for name, content in contents.items() for each in walk(content, name)]
     _refuse_lost(inside)
     seen: dict[int, str] = {}
-    changeable = [e for e in inside if isinstance(e[1], list | dict | set) or is_any_array(e[1])]
+    kinds = list, dict, set, deque
+    changeable = [e for e in inside if isinstance(e[1], kinds) or is_any_array(e[1])]
     for place, value in (*memories.items(), *changeable):
         if (first := seen.setdefault(id(value), place)) is not place:
             raise TypeError(

@@ -15,7 +15,17 @@ from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
 
-from .values import PLAIN, is_any_array, is_plain_tensor, mapped, same_states, walk
+from .values import (
+    FACTORIES,
+    PLAIN,
+    Named,
+    is_any_array,
+    is_plain_tensor,
+    like,
+    mapped,
+    same_states,
+    walk,
+)
 
 MANY = 10_000
 """The most values of a container that a checkpoint holds with the run: more of them are data."""
@@ -26,10 +36,6 @@ WIDEST = 1024
 DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
-WEIGHT, ADDRESS, DEQUE, DEFAULT = ("a weight", "an id of", "a deque of", "by default")
-SET, NOTHING, MADE = "a set of", "nothing", "made by the script"
-"""The first items of the tuples that stand for what JSON has not: see `packed`."""
-FACTORIES: dict[str, Any] = {e.__name__: e for e in (int, float, bool, str, list, dict, set, deque)}
 GONE: Any = object()
 TOO_LARGE: Any = object()
 
@@ -194,8 +200,6 @@ def _kept(value: Any, held: Container[int]) -> Any:
     """A copy of a small value; of a container of other things, another container of these."""
     if (extent := extent_of(value, held)) is not None:
         return copy_of(value, held) if extent[1] <= LARGEST else TOO_LARGE
-    if type(value) is deque:
-        return [*value]
     return copy(value) if type(value) in CONTAINERS else value
 
 
@@ -219,52 +223,33 @@ def packed(value: Any, names: Mapping[int, str], held: Container[int] = ()) -> A
         KeyError: A key is another tensor or module.
     """
     if isinstance(value, dict):
-        items = dict[Any, Any]()
-        for key, each in value.items():
-            new = key if _is_constant(key) else (WEIGHT, names[id(key)])
-            if type(key) is int and key in names:  # `id(weight)`, another number in each process
-                new = ADDRESS, names[key]
-            items[new] = packed(each, names, held)
-        if (factory := getattr(value, "default_factory", value)) is value:
-            return type(value)(items)
-        kind = getattr(factory, "__name__", "")
-        return (DEFAULT, kind, items) if kind in FACTORIES else items
+        items = {_key(key, names): packed(each, names, held) for key, each in value.items()}
+        factory = getattr(value, "default_factory", int)
+        return like(value, items) if factory in FACTORIES.values() else items
     if type(value) in (list, tuple, deque):
-        made = [packed(each, names, held) for each in value]
-        return (DEQUE, value.maxlen, made) if type(value) is deque else type(value)(made)
-    if is_plain_tensor(value) and id(value) in held and id(value) in names:
-        return WEIGHT, names[id(value)]
-    if type(value) is set and not all(map(_is_constant, value)):
-        return SET, None, [k if _is_constant(k) else (WEIGHT, names[id(k)]) for k in value]
-    return (NOTHING, None, None) if value is GONE else _copied(value)
+        return like(value, [packed(each, names, held) for each in value])
+    if type(value) is set:
+        return {_key(each, names) for each in value}
+    is_weight = is_plain_tensor(value) and id(value) in held and id(value) in names
+    return Named(names[id(value)]) if is_weight else _copied(value)
+
+
+def _key(key: Any, names: Mapping[int, str]) -> Any:
+    if type(key) is int and key in names:
+        return Named(names[key], is_id=True)
+    return key if _is_constant(key) else Named(names[id(key)])
 
 
 def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
-    """What was packed, with the weights and modules of these names."""
+    """What was packed, with the objects of these names; what stands for others stays."""
+    if isinstance(value, Named):
+        made = things.get(value.name, value)
+        return id(made) if value.is_id and made is not value else made
     if isinstance(value, dict):
-        items = dict[Any, Any]()
-        for key, each in value.items():
-            what, name = key if type(key) is tuple and len(key) == 2 else ("", "")
-            is_ours = what in (WEIGHT, ADDRESS) and name in things
-            new = (things[name] if what == WEIGHT else id(things[name])) if is_ours else key
-            items[new] = unpacked(each, things)
-        return type(value)(items)
-    if type(value) in (list, tuple):
-        made = [unpacked(each, things) for each in value]
-        what, name = made if len(made) == 2 and {*map(type, made)} == {str} else ("", "")
-        if type(value) is tuple and what == WEIGHT and name in things:
-            return things[name]
-        if type(value) is list or len(made) != 3 or type(made[0]) is not str:
-            return type(value)(made)
-        if made[0] == DEFAULT and made[1] in FACTORIES:
-            return defaultdict(FACTORIES[made[1]], made[2])
-        if made[0] == NOTHING:
-            return GONE
-        if made[0] == MADE and made[2] in things:
-            return things[made[2]]
-        if made[0] == SET:
-            return set(made[2])
-        return deque(made[2], made[1]) if made[0] == DEQUE else tuple(made)
+        items = value.items()
+        return like(value, {unpacked(k, things): unpacked(each, things) for k, each in items})
+    if type(value) in (list, tuple, deque, set):
+        return like(value, [unpacked(each, things) for each in value])
     return value
 
 
@@ -307,18 +292,25 @@ def _taken(now: Any, value: Any) -> Any:
         if (now.shape, now.dtype) != (value.shape, value.dtype):
             return value
         now[...] = value
-    elif type(now) in (list, deque) and type(value) in (list, deque):
+    elif type(value) in (list, deque) and _fits(now, value):
         items = list(map(_taken, [*now, *[None] * (len(value) - len(now))], value))
         now.clear()
         now.extend(items)
-    elif (type(now) in MAPPINGS and type(value) in MAPPINGS) or type(now) is type(value) is set:
-        if type(now) is not set:
+    elif type(value) in MAPPINGS | {set} and _fits(now, value):
+        if type(value) is not set:
             value = {key: _taken(now.get(key), each) for key, each in value.items()}
         now.clear()
         now.update(value)
     else:
         return value
     return now
+
+
+def _fits(now: Any, value: Any) -> bool:
+    """True if a container can take the items of a value; a dict stands for those of any factory."""
+    if type(now) is not type(value):
+        return type(value) is dict and type(now) in MAPPINGS
+    return all(getattr(now, e, 0) == getattr(value, e, 0) for e in ("maxlen", "default_factory"))
 
 
 def _mark(value: Any, held: Container[int]) -> list[Any]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 PLAIN = frozenset({type(None), bool, int, float, str, bytes})
@@ -12,8 +13,19 @@ PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 DEEPEST = 200
 """Values that nest deeper, or contain themselves, are refused when they are encoded."""
 SEQUENCES = (list, tuple, deque)
+FACTORIES: dict[str, Any] = {e.__name__: e for e in (int, float, bool, str, list, dict, set, deque)}
+"""What a `defaultdict` that a checkpoint holds may make for new keys."""
 Found = tuple[str, Any]
 """A place, such as `hidden.0`, and the value there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Stands, in a checkpoint, for an object that the script makes in each process."""
+
+    name: str
+    is_id: bool = False
+    """True if it stands for the object's `id`, another number in each process."""
 
 
 def items_of(value: Any) -> Iterable[tuple[Any, Any]] | None:
@@ -58,15 +70,20 @@ def walk(
 def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     """The value with all that is in its dicts, lists and tuples replaced by `change(item)`.
 
-    The changes are made in the order of `walk`. A deque becomes a list.
+    The changes are made in the order of `walk`.
     """
     if isinstance(value, dict):
-        items = {key: mapped(item, change) for key, item in value.items()}
-        return items if hasattr(value, "default_factory") else type(value)(items)
+        return like(value, {key: mapped(item, change) for key, item in value.items()})
     if isinstance(value, SEQUENCES):
-        made = [mapped(item, change) for item in value]
-        return made if isinstance(value, deque) else type(value)(made)
+        return like(value, [mapped(item, change) for item in value])
     return change(value)
+
+
+def like(value: Any, items: Any) -> Any:
+    """A container of the type of a value, and with its settings, that holds these items."""
+    if isinstance(value, defaultdict):
+        return defaultdict(value.default_factory, items)
+    return deque(items, value.maxlen) if isinstance(value, deque) else type(value)(items)
 
 
 def same_states(one: Any, other: Any) -> bool:

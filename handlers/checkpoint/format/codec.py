@@ -7,13 +7,14 @@ import math
 import os
 import re
 import sys
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ....engine.state import FACTORIES, Named
 from ...common import KINDS, content
 from ...files import DEEPEST, LARGEST_TEXT, LONGEST, regular, tree_of
 from .errors import reading
@@ -34,7 +35,7 @@ OF_COMPLEX = (
     "where it is used, by torch.view_as_complex(...)"
 )
 OF_MEMORIES = (
-    "Remember what is made of these, such as list(...) of a deque, tuple(...) of a named tuple, "
+    "Remember what is made of these, such as tuple(...) of a named tuple or dict(...) of a table, "
     "and give the state_dict() of an object instead of the object"
 )
 COPIES, FEW = 4, 2**26
@@ -127,6 +128,15 @@ class Encoder:
             return {SEQUENCES[kind]: self._values(enumerate(value), path, depth)}
         if kind in MAPPINGS:
             return self._mapping(value, path, depth)
+        if kind is deque:
+            return {"!deque": [value.maxlen, self._values(enumerate(value), path, depth)]}
+        if kind is defaultdict:
+            made_by = getattr(value.default_factory, "__name__", "")
+            if FACTORIES.get(made_by, self) is not value.default_factory:
+                raise self._refuse(path, f"a defaultdict that makes values by {made_by or None}")
+            return {"!default": [made_by, self._mapping(dict(value), path, depth)]}
+        if kind is Named:
+            return {"!named": [value.name, value.is_id]}
         if KINDS.get(kind.__name__) is kind:
             fields = {"kind": kind.__name__, **content(value)}
             made = {"!media": self._mapping(fields, path, depth)}
@@ -251,8 +261,8 @@ class Encoder:
     def _refuse(self, path: str, found: str) -> TypeError:
         return TypeError(
             f"{_join(self.owner, path)} is {found}, which a checkpoint cannot hold; it takes None, "
-            "bool, int, float, str, bytes, list, tuple, set, dict, and dense tensors and arrays of "
-            f"numbers. {OF_COMPLEX if 'complex128' in found else self._advice}"
+            "bool, int, float, str, bytes, list, tuple, set, dict, deque, and dense tensors and "
+            f"arrays of numbers. {OF_COMPLEX if 'complex128' in found else self._advice}"
         )
 
 
@@ -327,7 +337,7 @@ def _decode(encoded: Any, tensors: LookedUp) -> Any:
         if tag in DECODERS:
             try:
                 return DECODERS[tag](content, tensors)
-            except (AttributeError, KeyError, TypeError, RuntimeError) as error:
+            except (AttributeError, KeyError, OverflowError, TypeError, RuntimeError) as error:
                 said = f"{type(error).__name__}: {error}"
                 raise ValueError(f"has an invalid {tag} ({said})") from error
     if any(map(IS_TAG, encoded)):
@@ -398,6 +408,21 @@ def _mapping(kind: Callable[[Any], Any], items: Any, tensors: LookedUp) -> Any:
     return kind(dict(_decoded(_list(each), tensors) for each in _list(items)))
 
 
+def _deque(given: Any, tensors: LookedUp) -> Any:
+    length, items = _list(given)
+    return deque(_decoded(_list(items), tensors), length)
+
+
+def _default(given: Any, tensors: LookedUp) -> Any:
+    name, items = _list(given)
+    return defaultdict(FACTORIES[name], _decode(items, tensors))
+
+
+def _named(given: Any, _: LookedUp) -> Any:
+    name, is_id = _list(given)
+    return Named(f"{name}", is_id=is_id is True)
+
+
 def _medium(given: dict[str, Any], tensors: LookedUp) -> Any:
     fields = _decode(given, tensors)
     medium = KINDS[fields.pop("kind")](**fields)
@@ -417,6 +442,9 @@ DECODERS: dict[str, Callable[[Any, LookedUp], Any]] = {
     "!tensor": lambda name, tensors: tensors[name],
     "!ndarray": lambda name, tensors: tensors[name].numpy(),
     "!media": _medium,
+    "!deque": _deque,
+    "!default": _default,
+    "!named": _named,
     "!permuted": _permuted,
     "!quantized": _quantized,
     "!scalar": lambda name, tensors: tensors[name].reshape(()).numpy()[()],

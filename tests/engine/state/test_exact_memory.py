@@ -87,6 +87,10 @@ def same(a, b):
         return (a.dtype, a.shape, a.tobytes()) == (b.dtype, b.shape, b.tobytes())
     if isinstance(a, float):
         return repr(a) == repr(b)
+    if isinstance(a, deque):
+        return a.maxlen == b.maxlen and same(list(a), list(b))
+    if isinstance(a, defaultdict) and a.default_factory is not b.default_factory:
+        return False
     if isinstance(a, dict):
         return same(list(a), list(b)) and same(list(a.values()), list(b.values()))
     if isinstance(a, list | tuple):
@@ -125,6 +129,7 @@ def nested(inner):
         | st.dictionaries(KEYS, inner, max_size=4).map(OrderedDict)
         | st.dictionaries(KEYS, inner, max_size=4).map(Counter)
         | st.lists(inner, max_size=3).map(deque)
+        | st.lists(inner, max_size=3).map(lambda each: deque(each, maxlen=3))
         | st.dictionaries(TEXTS, inner, max_size=2).map(lambda each: defaultdict(list, each))
     )
 
@@ -160,7 +165,7 @@ class Slots:
     two: Any = None
 
 
-ODD_INSIDE = "deque|defaultdict|side by side|equals no copy|would be two"
+ODD_INSIDE = "side by side|equals no copy|would be two"
 
 
 def accepted(put_back, *given):
@@ -285,7 +290,7 @@ Pair = namedtuple("Pair", "a b")
 
 
 ODD = [
-    *(deque([1], maxlen=3), defaultdict(int), Pair(1, 2), Level.LOW, Words("x"), Fields()),
+    *(defaultdict(lambda: 0), defaultdict(None), Pair(1, 2), Level.LOW, Words("x"), Fields()),
     *(1j, bytearray(b"x"), object(), Meter, [[Meter()]], {"a": {"b": Meter()}}),
     *(np.datetime64("2020"), np.longlong(1), np.array(["x"]), np.ones(2, ">f4")),
     *(

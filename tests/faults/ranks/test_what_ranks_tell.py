@@ -230,6 +230,53 @@ def test_what_one_rank_begins_by_itself_ends_all_of_them_within_seconds(
         assert one.stdout == "6\n"
 
 
+AFTERWARDS = """
+import torch
+from camshaft import Engine, Events, ranks, supervised
+
+with ranks.process_group("gloo", timeout=60):
+    net = torch.nn.Linear(2, 1)
+    data = [(torch.ones(4, 2), torch.ones(4, 1))] * 6
+    engine = supervised(net, torch.optim.SGD(net.parameters(), 0.1), torch.nn.functional.mse_loss)
+    engine.run(data, max_epochs=1)
+    print(engine.evaluate(data).iteration)
+    if ranks.rank() == 1:
+        with ranks.alone():
+            print(engine.evaluate(data).iteration)
+        {evaluates}
+    {at_the_end}
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("at_the_end", "said"),
+    [
+        ("", "rank 0 has come to its end"),
+        ("import os; os._exit(0)", "the process of rank 0 has ended"),
+    ],
+    ids=["leaves", "exits"],
+)
+def test_an_evaluation_of_one_rank_behind_a_run_names_the_rank_that_has_ended(
+    processes, at_the_end, said
+):
+    script = AFTERWARDS.format(evaluates="engine.evaluate(data)", at_the_end=at_the_end)
+    zero, one = processes.run_ranks(2, script, code=None)
+    assert one.stdout == "6\n6\n"
+    said = f"Error: rank 1 evaluates behind a run, and {said}. An evaluation sums over the ranks"
+    assert said in one.stderr
+    assert zero.returncode == int(not at_the_end)
+    if not at_the_end:
+        assert "rank 1 (" in zero.stderr
+
+
+@pytest.mark.slow
+def test_an_evaluation_of_one_rank_behind_a_run_is_right_without_the_others(processes):
+    script = AFTERWARDS.format(evaluates="", at_the_end="")
+    zero, one = processes.run_ranks(2, script)
+    assert (zero.stdout, one.stdout) == ("6\n", "6\n6\n")
+
+
 STAGE = """
 from torch.distributed import new_group
 from camshaft import Engine, Events, ranks

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 
 import numpy as np
 import pytest
@@ -57,6 +57,8 @@ def nested(inner):
         | st.dictionaries(st.text(), inner)
         | st.dictionaries(KEYS, inner).map(OrderedDict)
         | st.dictionaries(st.text(), st.integers()).map(Counter)
+        | st.lists(inner, max_size=3).map(lambda each: deque(each, maxlen=3))
+        | st.dictionaries(KEYS, inner).map(lambda each: defaultdict(list, each))
     )
 
 
@@ -77,6 +79,8 @@ def same(a, b):
         return a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
     if isinstance(a, float):
         return repr(a) == repr(b)
+    if isinstance(a, deque):
+        return a.maxlen == b.maxlen and same(list(a), list(b))
     if isinstance(a, dict):
         keys = zip(a, b, strict=True)
         return all(same(*pair) for pair in keys) and all(same(a[key], b[key]) for key in a)
@@ -163,7 +167,7 @@ class OwnDict(dict):
 @pytest.mark.parametrize(
     "value",
     [
-        *(Own(), Own, OwnDict(), defaultdict(int), 1j, bytearray(b"x"), range(3), len),
+        *(Own(), Own, OwnDict(), defaultdict(Own), 1j, bytearray(b"x"), range(3), len),
         *(
             torch.float32,
             torch.device("cpu"),
