@@ -306,6 +306,11 @@ def called_by(functions: Iterable[object]) -> set[CodeType]:
         called |= more
 
 
+def mentions(functions: Iterable[object], name: str) -> bool:
+    """True if the code of functions, or of those that they may call, has a name, as of a method."""
+    return any(name in _names_in(code) for code in called_by(functions))
+
+
 def is_only_filled(names: Iterable[str], codes: Iterable[CodeType]) -> bool:
     """True if this code, of `called_by`, uses a thing of these names only to fill it.
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .. import modules
+from ..changes import attributes_of, mentions, reached, script_functions
 from ..events import EventEnum, Events
 from ..explain import explain, warn
 from ..modules import parameters_of
@@ -24,6 +26,17 @@ It is large, because the main one of several optimizers may step more rarely tha
 OF_WEIGHTS = {"torch", "torch.nn.parameter"}
 STEP, SKIPPED, READY = Events.STEP_COMPLETED, Events.STEP_SKIPPED, Events.GRADIENTS_READY
 GRADIENTS = (Events.BACKWARD_COMPLETED, READY)
+CALLED = (
+    (
+        *("torch.optim.lr_scheduler", "LRScheduler", "step", "last_epoch"),
+        "the rate stays as it is; in its place, engine.add(LRSchedule(...)) steps and saves it",
+    ),
+    (
+        *("torch.optim.swa_utils", "AveragedModel", "update_parameters", "n_averaged"),
+        "its weights stay as they are; in its place, engine.add(EMA(0.999)) updates and saves them",
+    ),
+)
+"""Classes of torch that a script has to call: the method, what it counts, and what to write."""
 TWO_LINES = """
 
     update = Update(optimizer)  # once, before the engine is made
@@ -191,6 +204,35 @@ def check_limit(run: Checked) -> Check:
             "for which schedules are built too",
             *(state.max_steps, state.step, state.step),
         )
+
+
+def check_forgotten(run: Checked) -> list[Check]:
+    """Warn of schedulers and averages of torch among the objects that no function ever calls."""
+    checks = list[Check]()
+    for home, name, *rest in CALLED if run.state.is_new else ():  # later, it may be between calls
+        kind: Any = getattr(sys.modules.get(home), name, ())
+        if found := {n: each for n, each in run.objects.items() if isinstance(each, kind)}:
+            checks.append(_check_called(run, found, kind, *rest))
+    return checks
+
+
+def _check_called(
+    run: Checked, found: Mapping[str, Any], kind: type, method: str, count: str, advice: str
+) -> Check:
+    before = {name: int(getattr(each, count)) for name, each in found.items()}
+    functions = script_functions(run.process, run.moments.signals)
+    if mentions(functions, method):
+        yield (Events.COMPLETED,)  # they may call it now and then
+    else:
+        yield from run.first_epoch()
+    others = [*reached(functions, lambda other: issubclass(other, kind)).values()]
+    of_handlers = [attributes_of(each) for each in run.handlers.values()]
+    others += [each for own in of_handlers for each in own.values()]
+    names = [own.get("object") for own in of_handlers]
+    for name, each in found.items():
+        is_others = name in names or any(own is each for own in others)
+        if int(getattr(each, count)) == before[name] and not is_others and run.state.iteration:
+            warn(f"nothing has called {method} of the {kind.__name__} objects[{name!r}]: {advice}")
 
 
 def check_windows(run: Checked) -> Check:

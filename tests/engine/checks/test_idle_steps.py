@@ -3,10 +3,11 @@
 import pytest
 import torch
 from torch.nn import functional
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, StepLR
+from torch.optim.swa_utils import AveragedModel
 
 from camshaft import Engine, EventEnum, Events, Update, supervised
-from camshaft.handlers import LRSchedule
+from camshaft.handlers import LRSchedule, Validate
 
 BATCHES = [(torch.randn(6, 4), torch.tensor([0, 1, 2, -100, 1, 0])) for _ in range(3)]
 WEIGHTS = torch.tensor([1.0, 2.0, 3.0])
@@ -187,3 +188,67 @@ def test_clipping_beside_an_update_in_a_step_is_told_of():
     engine = Engine(step, update, objects={"model": model, "optimizer": update.optimizer})
     with pytest.warns(UserWarning, match=r"step clips gradients that no step uses.*ClipGradNorm"):
         engine.run(BATCHES, max_epochs=1)
+
+
+def with_scheduler(by, epochs=2):
+    """Train with a scheduler among the objects; what steps it is attached by a function."""
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    engine = supervised(model, optimizer, functional.cross_entropy)
+    engine.objects["schedule"] = StepLR(optimizer, 1)
+    by(engine, engine.objects["schedule"])
+    engine.run(BATCHES, max_epochs=epochs)
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        lambda engine, _: None,
+        lambda engine, _: engine.on(Events.EPOCH_COMPLETED)(lambda state: print(state.step)),
+    ],
+    ids=["nothing attached", "a function that names the step"],
+)
+def test_a_scheduler_among_the_objects_that_nothing_steps_is_told_of(by, recwarn):
+    with_scheduler(by)
+    (text,) = said(recwarn)
+    assert text.startswith("nothing has called step of the LRScheduler objects['schedule']")
+
+
+def test_an_average_of_torch_that_nothing_updates_is_told_of(recwarn):
+    model = torch.nn.Linear(4, 3)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    average = AveragedModel(model)
+    for updates in (False, True):
+        engine = supervised(model, optimizer, functional.cross_entropy)
+        engine.objects["ema"] = average
+        engine.add(Validate(BATCHES, weights="ema"))
+        if updates:
+            engine.on(Events.STEP_COMPLETED)(lambda state: average.update_parameters(model))
+        engine.run(BATCHES, max_epochs=2)
+    (text,) = said(recwarn)
+    assert text.startswith("nothing has called update_parameters of the AveragedModel objects['e")
+
+
+class StepsRarely:
+    def __init__(self, scheduler):
+        self.scheduler = scheduler
+
+    def attach(self, engine):
+        engine.on(Events.EPOCH_COMPLETED(every=9))(lambda state: self.scheduler.step())
+
+
+@pytest.mark.parametrize(
+    "by",
+    [
+        lambda engine, one: engine.add(LRSchedule(one, when=Events.EPOCH_COMPLETED(every=9))),
+        lambda engine, one: engine.on(Events.EPOCH_COMPLETED(every=9))(lambda state: one.step()),
+        lambda engine, one: engine.on(Events.EPOCH_COMPLETED)(
+            lambda state: state.engine.objects["schedule"].step()
+        ),
+        lambda engine, one: engine.add(StepsRarely(one)),
+    ],
+    ids=["a schedule", "a function", "by name", "a handler"],
+)
+def test_a_scheduler_that_something_steps_now_and_then_is_not_told_of(by, recwarn):
+    with_scheduler(by)
+    assert said(recwarn) == []
