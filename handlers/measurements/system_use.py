@@ -94,6 +94,8 @@ class SystemUse:
 
     def measure(self, state: State[Any, Any]) -> None:
         """Write the metrics, without waiting for the device."""
+        if state.metrics.is_fresh("cpu/process"):  # a moment ago, before the end of an epoch or run
+            return
         process = self._process(state)
         state.metrics["cpu/process"] = process.cpu_percent()
         state.metrics["cpu/system"] = self._psutil.cpu_percent()

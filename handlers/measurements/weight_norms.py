@@ -53,7 +53,7 @@ class WeightNorms:
         kinds = (Tensor.is_floating_point, Tensor.is_complex)
         own = model.named_parameters()
         named = [(n, p.detach()) for n, p in own if any(kind(p) for kind in kinds)]
-        if not named:
+        if not named or state.metrics.is_fresh("weight_norm"):  # at the end of an epoch or run
             return
         found = _norms(dict(named))
         if self.each:

@@ -70,6 +70,8 @@ class Totals:
 
     def write(self, state: State[Any, Any]) -> None:
         """Write the totals of all ranks, by one question to them."""
+        if all(state.metrics.is_fresh(f"total/{name}") for name in self.counts):
+            return  # at the end of an epoch or of the run, behind the row of its last iteration
         own = dict(state.recall(self, dict[str, Any]))
         if ranks.is_distributed():
             numbers = {

@@ -1,6 +1,7 @@
 """Norms of weights, garbage collection, log files of ranks, and use of the machine."""
 
 import gc
+import json
 import logging
 import sys
 import time
@@ -11,7 +12,15 @@ import pytest
 import torch
 
 from camshaft import Engine, Events
-from camshaft.handlers import GarbageCollection, RankLogs, SystemUse, WeightNorms
+from camshaft.handlers import (
+    GarbageCollection,
+    JSONLines,
+    RankLogs,
+    SystemUse,
+    Throughput,
+    Totals,
+    WeightNorms,
+)
 
 
 class Sizes:
@@ -50,6 +59,17 @@ def test_half_precision_does_not_overflow():
     torch.nn.init.constant_(model.weight, 60000)
     norm = build(model).run([1], max_epochs=1).metrics["weight_norm"]
     assert float(norm) == pytest.approx(60000 * 2**0.5, rel=1e-6)
+
+
+def test_a_row_at_the_end_of_an_epoch_or_of_the_run_measures_nothing_again(tmp_path):
+    engine = build(torch.nn.Linear(1, 1)).add(
+        *(SystemUse(), Totals({"batches": lambda batch: 1}), Throughput()),
+        JSONLines(tmp_path / "rows.jsonl"),
+    )
+    engine.run(range(100), max_epochs=2, max_iterations=130)
+    rows = list(map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines()))
+    assert [row["iteration"] for row in rows] == [50, 100, 130]
+    assert [row["total/batches"] for row in rows] == [50, 100, 130]
 
 
 def test_it_measures_by_its_trigger():
