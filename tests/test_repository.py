@@ -1,6 +1,7 @@
 """The files that a host of repositories and packagers read."""
 
 import re
+import subprocess
 import tomllib
 from itertools import chain, product
 from pathlib import Path
@@ -120,3 +121,12 @@ def test_the_files_that_people_look_for_are_there():
     templates = chain(GITHUB.glob("*.md"), GITHUB.glob("ISSUE_TEMPLATE/*.yml"))
     assert all((ROOT / each).is_file() for each in names)
     assert len([*templates]) == 4
+
+
+def test_a_folder_at_the_top_is_one_of_the_projects_and_not_what_a_trial_left():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("no checkout of git")
+    folders = {each.partition("/")[0] for each in listed.stdout.splitlines() if "/" in each}
+    own = {"conda", "docs", "engine", "examples", "findings", "handlers", "locks", "tests"}
+    assert folders == own | {".ci", ".github"}
