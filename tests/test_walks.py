@@ -113,7 +113,7 @@ print(json.dumps(walk.calls))
 """
 
 
-@pytest.mark.parametrize(("handlers", "files", "calls"), [(0, 54, 1_000), (1, 91, 3_480)])
+@pytest.mark.parametrize(("handlers", "files", "calls"), [(0, 54, 1_000), (1, 91, 3_515)])
 def test_a_start_and_a_batch(processes, tmp_path, handlers, files, calls):
     done = processes.run(START, tmp_path / "run", Path(__file__).parent, handlers)
     check(done, files, calls)
@@ -121,7 +121,7 @@ def test_a_start_and_a_batch(processes, tmp_path, handlers, files, calls):
 
 def test_a_save_of_one_process(processes, tmp_path):
     done = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
-    check(done, files=30, calls=1_139)
+    check(done, files=30, calls=1_140)
 
 
 def test_a_save_of_two_ranks(processes, tmp_path):

@@ -90,8 +90,7 @@ class Changes:
             lost |= dict.fromkeys({*tied} ^ {*self._tied}, "other weights are tied")
         started = {name: each for name, each in self._started.items() if name in values}
         self._state.control.changes = {
-            "values": {name: each for name, each in values.items() if each is not GONE},
-            "gone": [name for name, each in values.items() if each is GONE],
+            "values": values,
             "devices": devices_of(values) if values else {},
             "started": packed(started, self._settings, self._parameters),
             "of_pass": packed(self._of_pass, self._settings, self._parameters),
@@ -148,9 +147,9 @@ class Changes:
         objects = self._state.engine.objects.values()
         moved = on_devices(saved["values"], saved["devices"], objects)
         saved = unpacked({**saved, "values": moved}, self._inventory.things)
-        self._saved = {**saved["values"], **dict.fromkeys(saved["gone"], GONE)}
+        self._saved = saved["values"]
         for name, each in [*self._saved.items()]:
-            if isinstance(each, Named):
+            if isinstance(each, Named) and each is not GONE:
                 logger.warning("%s was %s, which is not in this script", name, each.name)
                 del self._saved[name]
         places, shared = self._notes.places(self._saved), self._notes.shared(self._saved)

@@ -26,6 +26,7 @@ from .held import is_stateful
 from .reached import (
     OPEN,
     PLAIN,
+    Reach,
     attributes_of,
     functions_of,
     is_kind_of_update,
@@ -84,7 +85,7 @@ class Inventory:
         roots = [*self._roots()]
         for found in search(roots, _is_kind_of_leaf, self._is_leaf, self.names):
             if found.name and id(found.owner) not in self._whole:
-                self._note(*found)
+                self._note(found)
 
     def _roots(self) -> Iterator[tuple[str, Any]]:
         """Note the engine's modules and optimizers; give the roots of the search for all others."""
@@ -138,36 +139,45 @@ class Inventory:
         of_others = id(thing) in self._whole or id(thing) in self._of_optimizers
         return of_others or thing in self.unsaved
 
-    def _note(self, name: str, value: Any, owner: Any, holder: Any, key: Any) -> None:
+    def _note(self, found: Reach) -> None:
         """Note what a search has found: the value of a name, and what the value itself holds."""
+        name, value, *_ = found
         if id(value) in self._of_optimizers:
             return
         is_value = isinstance(value, PLAIN) or extent_of(value) is not None
         is_known = not isinstance(value, PLAIN) and id(value) in self.made
+        if is_value and type(value) in CONTAINERS:
+            self._whole.add(id(value))
+        self._note_place(found, is_value=is_value, is_known=is_known)
         if not is_known:
             self.made[id(value)] = name
             if not is_value:
                 self.things.setdefault(name, value)
-        if is_value and type(value) in CONTAINERS:
-            self._whole.add(id(value))
-        is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
+                if not isinstance(value, (type, FunctionType)):
+                    self._note_inside(name, value)
+
+    def _note_place(self, found: Reach, *, is_value: bool, is_known: bool) -> None:
+        """Note which value is at a place, if it is one of the script and not saved with an object.
+
+        A value that is at another place, too, is known from there.
+        """
+        name, value, owner, holder, key = found
         if holder is None:
             if is_value and not isinstance(value, PLAIN):
                 self.notes.note(name, value)
-        # Of the script's own, or of what has a state and holds what is saved.
-        elif (is_value or is_kept(value)) and (
-            is_ours or (is_stateful(type(owner)) and not is_held)
-        ):
-            self.notes.note_key(name, value, holder, key, is_known=is_known)
-        if is_known:
             return
+        is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
+        holds_saved = is_stateful(type(owner)) and not is_held  # and has a state of its own
+        if (is_value or is_kept(value)) and (is_ours or holds_saved):
+            self.notes.note_key(name, value, holder, key, is_known=is_known)
         is_drawn = is_kind_of_iterator(type(value)) and value is not self._state.control.data
-        is_place = (value is None or is_drawn) and holder is not None and is_ours and not is_held
-        if is_place and not name.startswith(OF_DATA):
+        is_iterators = (value is None or is_drawn) and is_ours and not (is_held or is_known)
+        if is_iterators and not name.startswith(OF_DATA):
             self.notes.note_key(name, value, holder, key)
             self.unsaved.iterators[name] = is_drawn
-        if is_value or isinstance(value, (type, FunctionType)):
-            return
+
+    def _note_inside(self, name: str, value: Any) -> None:
+        """Note what an object holds, or which names it has so far."""
         if value in self.unsaved:
             self.unsaved.note(name, value)
             if modules.is_module(value):

@@ -86,7 +86,7 @@ class _Steps:
         }
         """If there are any, steps of other optimizers do not count, such as a critic's."""
         events = {*GRADIENTS, STEP, SKIPPED, *self.updates.values()}
-        self.before = {event: self.count(event) for event in events}
+        self.before = {event: self.counts[event] for event in events} | {STEP: self.state.step}
         self.written = {name: _written(each) for name, each in run.objects.items()}
         self.first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
@@ -229,9 +229,11 @@ def _check_called(
     of_handlers = [attributes_of(each) for each in run.handlers.values()]
     others += [each for own in of_handlers for each in own.values()]
     names = [own.get("object") for own in of_handlers]
+    # The latter is torch's note at an optimizer that has a scheduler: no event tells of its steps.
+    has_trained = run.state.step or any(hasattr(e, "_opt_called") for e in run.optimizers.values())
     for name, each in found.items():
         is_others = name in names or any(own is each for own in others)
-        if int(getattr(each, count)) == before[name] and not is_others and run.state.iteration:
+        if int(getattr(each, count)) == before[name] and not is_others and has_trained:
             warn(f"nothing has called {method} of the {kind.__name__} objects[{name!r}]: {advice}")
 
 

@@ -36,7 +36,8 @@ WIDEST = 1024
 DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
-GONE: Any = object()
+GONE: Any = Named("")
+"""Stands for what is not there, such as a removed name."""
 TOO_LARGE: Any = object()
 
 
@@ -243,7 +244,7 @@ def _key(key: Any, names: Mapping[int, str]) -> Any:
 def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
     """What was packed, with the objects of these names; what stands for others stays."""
     if isinstance(value, Named):
-        made = things.get(value.name, value)
+        made = GONE if value == GONE else things.get(value.name, value)
         return id(made) if value.is_id and made is not value else made
     if isinstance(value, dict):
         items = value.items()

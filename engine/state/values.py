@@ -73,9 +73,11 @@ def mapped(value: Any, change: Callable[[Any], Any]) -> Any:
     The changes are made in the order of `walk`.
     """
     if isinstance(value, dict):
-        return like(value, {key: mapped(item, change) for key, item in value.items()})
+        items = {key: mapped(item, change) for key, item in value.items()}
+        return items if type(value) is dict else like(value, items)
     if isinstance(value, SEQUENCES):
-        return like(value, [mapped(item, change) for item in value])
+        made = [mapped(item, change) for item in value]
+        return made if type(value) is list else like(value, made)
     return change(value)
 
 

@@ -133,6 +133,8 @@ def test_what_is_right_is_not_warned_of():
 
     def step(state, batch):
         state.metrics["loss"] = 1.0
+        schedule.step()
+        objects["average"].update_parameters(model)
 
     engine = Engine(step, Freeze("0.*", until=None), *averages, objects=objects)
     engine.run(BATCHES, max_epochs=2)
