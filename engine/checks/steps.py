@@ -12,7 +12,7 @@ from ..changes import attributes_of, mentions, reached, script_functions
 from ..events import EventEnum, Events
 from ..explain import explain, warn
 from ..modules import parameters_of
-from ..signals import label
+from ..signals import PACKAGE, label
 from ..state import under_way
 from .checked import ENDS, After, Check, Checked, unwatch_steps, watch_steps
 
@@ -209,10 +209,13 @@ def check_limit(run: Checked) -> Check:
 def check_forgotten(run: Checked) -> list[Check]:
     """Warn of schedulers and averages of torch among the objects that no function ever calls."""
     checks = list[Check]()
-    for home, name, *rest in CALLED if run.state.is_new else ():  # later, it may be between calls
+    is_bridge = getattr(run.process, "__module__", "").startswith(f"{PACKAGE}.handlers")
+    # A resumed run may be between two calls, and a bridge calls them as its library does.
+    for home, name, method, count, advice in CALLED if run.state.is_new and not is_bridge else ():
         kind: Any = getattr(sys.modules.get(home), name, ())
-        if found := {n: each for n, each in run.objects.items() if isinstance(each, kind)}:
-            checks.append(_check_called(run, found, kind, *rest))
+        found = {n: each for n, each in run.objects.items() if isinstance(each, kind)}
+        if found := {n: each for n, each in found.items() if hasattr(each, count)}:
+            checks.append(_check_called(run, found, kind, method, count, advice))
     return checks
 
 
