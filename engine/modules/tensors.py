@@ -99,9 +99,7 @@ def sample(tensor: Tensor) -> bytes | None:
     return None
 
 
-def norms(
-    tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None = None
-) -> list[Tensor]:
+def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
     """The norm of each of these tensors, over all ranks that hold parts of it.
 
     Each dimension of a mesh sends one message, for any number of tensors. The host does not wait
@@ -110,37 +108,91 @@ def norms(
     Args:
         tensors: The tensors, or this rank's parts of them.
         kind: 2 for the Euclidean norm.
-        beside: A number that becomes its sum over all ranks (its maximum, if `kind` is infinity);
-            without a message, if all ranks are in one dimension of the mesh.
     """
     own = [_without_partial_sums(each) for each in tensors]
-    found = _norms_of_parts([_elements(local(each)) for each in own], kind)
-    is_largest = kind == float("inf")
-    groups = _by_group(own)
-    rides = [ranks.world_size(group) for group in groups] == [ranks.world_size()]
-    for group, members in groups.items():
-        sent = torch.stack([found[number] for number in members])
-        # NaN has no defined maximum; infinity says as well that a norm is not finite.
-        sent = sent.nan_to_num(nan=kind, posinf=kind) if is_largest else sent**kind
-        if beside is not None and rides:
-            sent = torch.cat([sent, beside.to(sent).view(1)])
-        got = ranks.largest(sent, group=group) if is_largest else ranks.total(sent, group=group)
-        got = torch.as_tensor(got)
-        for number, each in zip(members, got if is_largest else got ** (1 / kind), strict=False):
+    parts = [_elements(local(each)) for each in own]
+    numbers = iter(_powers(parts, kind))
+    zero = torch.zeros((), dtype=torch.float64)
+    found = [next(numbers) if part.numel() else zero.to(part.device) for part in parts]
+    for group, members in _by_group(map(_groups_of, own)).items():
+        got = _over_ranks([found[number] for number in members], kind, group)
+        for number, each in zip(members, got, strict=True):
             found[number] = each
-        if beside is not None and rides:
-            beside.copy_(got[-1])
-    if beside is not None and not rides:
-        beside.copy_(torch.as_tensor(ranks.total(beside)))
-    types = {each.dtype for each in tensors}
-    kinds = {each: torch.promote_types(each, torch.float32).to_real() for each in types}
-    return _converted(found, [kinds[each.dtype] for each in tensors])
+    return [_root(each, kind, one) for each, one in zip(found, tensors, strict=True)]
 
 
 def norm(tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None = None) -> Tensor:
-    """The norm of all these tensors together; for `beside`, see `norms`."""
-    first, *_ = found = norms(tensors, kind, beside=beside)
-    return torch.as_tensor(vector_norm(torch.stack([each.to(first) for each in found]), kind))
+    """The norm of all these tensors together, with as many messages as `norms`.
+
+    The tensors that are split alike are one number, so that thousands of them take few operations.
+
+    Args:
+        tensors: The tensors, or this rank's parts of them.
+        kind: 2 for the Euclidean norm.
+        beside: A number that becomes its sum over all ranks, and one more if the norm is not
+            finite, before that is rounded; without a message, if all ranks are in one dimension of
+            the mesh.
+    """
+    own = [_without_partial_sums(each) for each in tensors]
+    alike = dict[tuple[Any, ...], list[Tensor]]()
+    for each in own:
+        alike.setdefault(_groups_of(each), []).append(_elements(local(each)))
+    found = [_together(_powers(parts, kind), kind) for parts in alike.values()]
+    groups = _by_group(alike)
+    rides = [ranks.world_size(group) for group in groups] == [ranks.world_size()]
+    for group, members in groups.items():
+        sent = [found[number] for number in members]
+        if beside is not None and rides:
+            sent.append(beside.to(sent[0]))
+        got = _over_ranks(sent, kind, group)
+        for number, each in zip(members, got, strict=False):
+            found[number] = each
+        if beside is not None and rides:
+            beside.copy_(got[-1])
+    together = _together(torch.stack([moved(each, found[0].device) for each in found]), kind)
+    if beside is not None:
+        beside.add_((together * 0).ne(0))
+        if not rides:
+            beside.copy_(torch.as_tensor(ranks.total(beside)))
+    return _root(together, kind, tensors[0])
+
+
+def _powers(parts: Sequence[Tensor], kind: float) -> Tensor:
+    """Of each part that has elements: the sum of their powers, or the largest magnitude.
+
+    It is in float64, since squares may overflow float32.
+    """
+    filled = [part for part in parts if part.numel()]
+    made: Sequence[Tensor]
+    if not filled:
+        return torch.zeros(0, dtype=torch.float64, device=parts[0].device)
+    if all(part.element_size() > 2 for part in filled):
+        made = norm_of_each(filled, kind)
+    else:
+        made = [vector_norm(part, kind, dtype=torch.float32) for part in filled]
+    if len({*map(DEVICE_AND_DTYPE, made)}) > 1:
+        made = [each.to(made[0].device, torch.float64) for each in made]
+    found = torch.stack([*made]).double()
+    return found if kind == float("inf") else found**kind
+
+
+def _together(powers: Tensor, kind: float) -> Tensor:
+    return powers.amax() if kind == float("inf") and len(powers) else powers.sum()
+
+
+def _over_ranks(numbers: Sequence[Tensor], kind: float, group: Any) -> Tensor:
+    """These sums of powers, or largest magnitudes, over the ranks of a group, by one message."""
+    sent = torch.stack([*numbers])
+    if kind != float("inf"):
+        return torch.as_tensor(ranks.total(sent, group=group))
+    # NaN has no defined maximum; infinity says as well that a norm is not finite.
+    return torch.as_tensor(ranks.largest(sent.nan_to_num(nan=kind, posinf=kind), group=group))
+
+
+def _root(total: Tensor, kind: float, tensor: Tensor) -> Tensor:
+    """The norm with this sum, in the type of a tensor's norm."""
+    made = total if kind == float("inf") else total ** (1 / kind)
+    return made.to(torch.promote_types(tensor.dtype, torch.float32).to_real())
 
 
 def _dtensor() -> Any:
@@ -162,35 +214,19 @@ def _without_partial_sums(tensor: Tensor) -> Tensor:
     return tensor.redistribute(placements=places)  # type: ignore[no-any-return]
 
 
-def _norms_of_parts(parts: list[Tensor], kind: float) -> list[Tensor]:
-    """The norms of this rank's parts, in float64, since squares may overflow float32."""
-    filled = [part for part in parts if part.numel()]
-    made: Sequence[Tensor]
-    if all(part.element_size() > 2 for part in filled):
-        made = norm_of_each(filled, kind) if filled else []
-    else:
-        made = [vector_norm(part, kind, dtype=torch.float32) for part in filled]
-    found = iter(_converted(made, [torch.float64] * len(made)))
-    return [
-        next(found) if part.numel() else torch.zeros((), dtype=torch.float64, device=part.device)
-        for part in parts
-    ]
+def _groups_of(tensor: Tensor) -> tuple[Any, ...]:
+    """The process groups over whose ranks a tensor is split."""
+    if not is_spread(tensor):
+        return ()
+    mesh, places = tensor.device_mesh, enumerate(tensor.placements)
+    dims = [dim for dim, place in places if not place.is_replicate() and mesh.size(dim) > 1]
+    return tuple(map(mesh.get_group, dims))
 
 
-def _converted(numbers: Sequence[Tensor], kinds: Sequence[torch.dtype]) -> list[Tensor]:
-    """Each number in its kind, by two operations for all of them where they are alike."""
-    alike = {*zip(map(DEVICE_AND_DTYPE, numbers), kinds, strict=True)}
-    if len(alike) != 1:
-        return [number.to(kind) for number, kind in zip(numbers, kinds, strict=True)]
-    return [*torch.stack([*numbers]).to(kinds[0])]
-
-
-def _by_group(tensors: Sequence[Tensor]) -> dict[Any, list[int]]:
-    """By process group: the indices of the tensors that are split over its ranks."""
-    found: dict[Any, list[int]] = {}
-    for number, each in enumerate(tensors):
-        if is_spread(each):
-            for dim, place in enumerate(each.placements):
-                if not place.is_replicate() and each.device_mesh.size(dim) > 1:
-                    found.setdefault(each.device_mesh.get_group(dim), []).append(number)
-    return found
+def _by_group(found: Iterable[tuple[Any, ...]]) -> dict[Any, list[int]]:
+    """By process group: the numbers of those that are split over its ranks."""
+    members = dict[Any, list[int]]()
+    for number, groups in enumerate(found):
+        for group in groups:
+            members.setdefault(group, []).append(number)
+    return members

@@ -178,7 +178,10 @@ class Gradients:
         return self.norms[kind]
 
     def total(self, number: Tensor, kind: float | None) -> Tensor:
-        """The sum of a number over all ranks, in the message of a norm that a handler reads too."""
+        """The sum of a number over all ranks, in the message of a norm that a handler reads too.
+
+        With such a norm, the sum is one more if that is not finite.
+        """
         if kind is None or not are_spread(self.tensors):
             return torch.as_tensor(ranks.total(number))
         self.norms[kind] = norm(self.tensors, kind, beside=number)

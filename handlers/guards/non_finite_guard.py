@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...engine import Engine, Events, Stage, State, ranks
-from ...engine.modules import Buffers, in_training, moved
+from ...engine.modules import Buffers, in_training, is_spread, moved
 from ...engine.state import as_float
 from ...engine.update import are_alike, non_finite, norm_read_by_all, ready_gradients
 
@@ -159,18 +159,30 @@ class NonFiniteGuard:
         nothing.
         """
         gradients = ready_gradients(state, None, "NonFiniteGuard")
-        if gradients is None or not gradients.is_plain or not are_alike(state):
-            return False
-        found = gradients.norm()  # of the usual kind; others, such as the 0-norm, hide NaN
         new = state.metrics.since(judged.writes)
-        if self.metric in new and not ranks.is_distributed():
-            value = new[self.metric]
-            value = as_float(value) if isinstance(value, int) else value
-            is_here = isinstance(value, Tensor) and value.ndim == 0 and value.device == found.device
-            if not (is_here or isinstance(value, float)):
+        if gradients is None or not gradients.tensors:
+            return False
+        if not are_alike(state) and all(map(is_spread, gradients.tensors)):
+            kind = norm_read_by_all(state)
+            if kind not in (1.0, 2.0, math.inf):  # others, such as the 0-norm, hide NaN
                 return False
-            found = found + value
-        is_good = math.isfinite(found)
+            place = gradients.tensors[0].device
+            own = self._own_loss(new, place)
+            bad = torch.zeros((), device=place) if own is None else own.float()
+            is_good = not bool(gradients.total(bad, kind))
+        elif not gradients.is_plain or not are_alike(state):
+            return False
+        else:
+            found = gradients.norm()
+            if self.metric in new and not ranks.is_distributed():
+                value = new[self.metric]
+                value = as_float(value) if isinstance(value, int) else value
+                place = found.device  # the host has not to wait for a number that is elsewhere
+                is_here = isinstance(value, Tensor) and value.ndim == 0 and value.device == place
+                if not (is_here or isinstance(value, float)):
+                    return False
+                found = found + value
+            is_good = math.isfinite(found)
         if is_good:
             judged.writes = state.metrics.writes
         return is_good
@@ -183,18 +195,22 @@ class NonFiniteGuard:
         new = state.metrics.since(judged.writes)
         judged.writes = state.metrics.writes
         is_sent = not are_alike(state)
-        verdict.own_loss = None
-        if self.metric in new:
-            value = new[self.metric]
-            value = as_float(value) if isinstance(value, int) else value
-            loss = torch.as_tensor(value).detach()
-            verdict.own_loss = moved((loss * 0).ne(0).any(), bad.device)
-            # Where nothing is sent, no rank may judge by a value of its own.
-            if is_sent or self.late or not ranks.is_distributed():
-                bad = bad + verdict.own_loss
+        verdict.own_loss = self._own_loss(new, bad.device)
+        # Where nothing is sent, no rank may judge by a value of its own.
+        if is_sent or self.late or not ranks.is_distributed():
+            bad = bad if verdict.own_loss is None else bad + verdict.own_loss
         if not is_sent or self.late:
             return bad
         return gradients.total(bad, norm_read_by_all(state))
+
+    def _own_loss(self, new: Mapping[str, Any], place: torch.device) -> Tensor | None:
+        """Whether the loss of this rank is not finite, on a device; None if it is not new."""
+        if self.metric is None or self.metric not in new:
+            return None
+        value = new[self.metric]
+        value = as_float(value) if isinstance(value, int) else value
+        loss = torch.as_tensor(value).detach()
+        return moved((loss * 0).ne(0).any(), place)
 
     def _first_of_all(self, step: int) -> int:
         """The first bad step of any rank, given this rank's first bad step; 0 means none."""

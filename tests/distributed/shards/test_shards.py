@@ -6,7 +6,7 @@ import pytest
 
 HERE = Path(__file__).parent
 SLOW, SOAK = pytest.mark.slow, pytest.mark.soak
-QUICK, ALL = 4, 16
+QUICK, ALL = 4, 18
 """How many checks of training a launch makes: in `make test`, and elsewhere."""
 
 

@@ -1,5 +1,6 @@
 """Run on ranks: a sharded model trains like the same model in one process, within 1e-12."""
 
+import math
 import sys
 from collections import Counter
 from functools import partial
@@ -12,6 +13,7 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
     checkpoint_wrapper,
 )
 from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.distributed.tensor import Shard, distribute_tensor
 from torch.nn.functional import mse_loss
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
@@ -26,12 +28,14 @@ from models import (
     check_equal,
     check_like_alone,
     dealt,
+    mesh_of,
     sharded,
     train,
     weights,
 )
 
 from camshaft import Engine, Events, Update, checkpoint_activations, ranks, supervised
+from camshaft.engine.modules import norm
 from camshaft.handlers import (
     ClipGradNorm,
     ClipGradValue,
@@ -51,13 +55,14 @@ GROUPS = 3
 
 
 class Messages(TorchDispatchMode):
-    """Counts what is sent, by kind."""
+    """Counts what is sent, by kind, and all operations."""
 
     def __init__(self):
         super().__init__()
-        self.counts = Counter()
+        self.counts, self.operations = Counter(), 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.operations += 1
         if function.namespace in ("c10d", "_c10d_functional"):
             self.counts[str(function).split(".")[1].strip("_").replace("_base", "")] += 1
         return function(*args, **kwargs or {})
@@ -108,6 +113,16 @@ def norms_send_a_message_for_each_dimension_of_a_mesh_and_none_for_each_paramete
         assert found - plain == 6 * dimensions, (handler, found, plain)
 
 
+def the_norm_of_a_hundred_tensors_takes_as_many_operations_as_that_of_ten():
+    mesh, found = mesh_of("fsdp")[0], []
+    for count in (10, 100):
+        ones = [distribute_tensor(torch.ones(ranks.world_size()), mesh, [Shard(0)])] * count
+        with Messages() as messages:
+            assert norm(ones) == (count * ranks.world_size()) ** 0.5
+        found.append(messages.operations)
+    assert found[0] == found[1] < 20
+
+
 def guards_see_every_shard_and_leave_good_steps_alone():
     for options in ({}, {"fused": True}):
         optimizer = partial(adamw, **options)
@@ -116,13 +131,23 @@ def guards_see_every_shard_and_leave_good_steps_alone():
 
 
 def nan_on_one_rank_is_kept_out_of_all_shards():
+    keeps_nan_out(lambda policy: [NonFiniteGuard(policy)])
+
+
+def so_it_is_where_the_norm_for_clipping_tells():
+    for kind in (2.0, math.inf, 3.0):
+        clipping = partial(ClipGradNorm, 1.0, norm_type=kind)
+        keeps_nan_out(lambda policy, clipping=clipping: [clipping(), NonFiniteGuard(policy)])
+
+
+def keeps_nan_out(guarded):
     for options in ({}, {"fused": True}):
         for policy in ("skip", "raise"):
             net, data = sharded(WAY), dealt([(x.clone(), y) for x, y in batches()])
             if ranks.rank(ranks.data_group()) == 0:
                 data[2][0][0, 0] = float("nan")
             engine = supervised(net, adamw(net, **options), mse_loss, accumulate=1)
-            engine.add(NonFiniteGuard(policy))
+            engine.add(*guarded(policy))
             if policy == "skip":
                 assert engine.run(data, max_epochs=1).step == 5
             else:
