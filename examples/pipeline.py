@@ -26,7 +26,7 @@ from camshaft.handlers import Checkpoint, JSONLines, latest
 from camshaft.handlers.checkpoint import checkpoints
 
 SCHEDULES = {"GPipe": ScheduleGPipe, "1F1B": Schedule1F1B}
-LAYERS, WIDTH, PARTS, MAX_NORM = 8, 64, 4, 1.0
+LAYERS, WIDTH, BATCH, PARTS, MAX_NORM = 8, 64, 32, 4, 1.0
 
 
 def layers() -> list[nn.Module]:
@@ -56,6 +56,11 @@ def newest_of_all(directory: Path) -> Path | None:
     return None
 
 
+def share_of_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """The share of one of the parts in the mean loss of a batch."""
+    return nn.functional.cross_entropy(scores, labels) / PARTS
+
+
 def stage_engine(schedule: str) -> Engine[Any, Tensor]:
     """An engine that trains this rank's layers, together with the other ranks."""
     rank, count = ranks.rank(), ranks.world_size()
@@ -66,19 +71,21 @@ def stage_engine(schedule: str) -> Engine[Any, Tensor]:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.003)
     update = Update(optimizer)
     stage = PipelineStage(model, rank, count, torch.device("cpu"))
-    pipeline = SCHEDULES[schedule](stage, PARTS, loss_fn=nn.functional.cross_entropy)
+    # With scale_grads, each call would divide the gradients of the calls before it, too.
+    pipeline = SCHEDULES[schedule](stage, PARTS, loss_fn=share_of_loss, scale_grads=False)
 
     def step(state: State[Any, Any], batch: Sequence[Tensor]) -> Tensor:
         images, labels = batch
         losses: list[Tensor] = []
         with update.micro_batch(state) as micro:
-            update.open(state)  # the schedule calls the backward passes itself
+            if update not in state.step_under_way.windows:
+                update.open(state)  # the schedule calls the backward passes itself
             pipeline.step(
                 *([images] if rank == 0 else []),
                 target=labels if rank == count - 1 else None,
                 losses=losses,
             )
-            loss = torch.stack(losses).mean().detach() if losses else torch.zeros(())
+            loss = torch.stack(losses).sum().detach() if losses else torch.zeros(())
             dist.broadcast(loss, count - 1)
             micro.count(loss)
         state.metrics["loss"] = loss
@@ -127,7 +134,7 @@ def main(arguments: Sequence[str] | None = None) -> State[Any, Any]:
             engine.add(JSONLines(options.directory / "rows.jsonl"))
         with ranks.alone():  # each rank sends by itself, and saves by itself
             # torch's schedules take batches of one size.
-            batches = loader(data(options.samples), 32, training=True, seed=1, drop_last=True)
+            batches = loader(data(options.samples), BATCH, training=True, seed=1, drop_last=True)
             state = engine.run(batches, max_epochs=options.epochs)
         if rank == 0:
             print(f"loss {float(state.metrics['loss']):.4f} after {state.iteration} iterations")

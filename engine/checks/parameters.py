@@ -76,6 +76,21 @@ def _warn_of_misspelled(name: str, keys: set[Any], optimizer: Any) -> None:
                 )
 
 
+def check_scales(run: Checked) -> Check:
+    """Warn of scales of rates for layers, as timm's layer decay writes, that nothing applies."""
+    yield from run.first_epoch()
+    for name, optimizer in run.optimizers.items():
+        groups = [each for each in optimizer.param_groups if "lr_scale" in each]
+        rates = {float(each["lr"]) for each in groups} - {0.0}
+        if len({each["lr_scale"] for each in groups}) > 1 and len(rates) == 1:
+            warn(
+                f"the groups of {name} differ in 'lr_scale', which no optimizer reads, and "
+                "have one 'lr': all layers train at one rate. Give LRSchedule a scheduler of timm, "
+                "which multiplies by it, or write it into the rates before other schedules: for "
+                'group in optimizer.param_groups: group["lr"] *= group.pop("lr_scale")'
+            )
+
+
 def _is_bare(optimizer: Any) -> bool:
     """True if it updates tensors of no module, such as a temperature: see `Changes`."""
     parameter = sys.modules["torch"].nn.Parameter

@@ -237,7 +237,7 @@ class Supervised:
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
-        if self.has_cache():
+        if self.has_cache() is not None:
             for each in (engine, engine.evaluation):
                 first = Events.ITERATION_STARTED(at=1)
                 each.on(first, stage=Stage.MEASURE)(self.refuse_cache)
@@ -261,16 +261,23 @@ class Supervised:
             if all(each is not other for other in objects):  # those are checked already
                 warn_if_it_drifts("the module in the loss function", each)
 
-    def has_cache(self) -> bool:
-        """True for a model of Hugging Face's that keeps what it has computed of a text."""
-        config = getattr(unwrap(self.model), "config", None)
-        return getattr(config, "use_cache", None) is True
+    def has_cache(self) -> Any:
+        """If a model of Hugging Face's keeps what it has computed of a text; None for others."""
+        return getattr(getattr(unwrap(self.model), "config", None), "use_cache", None)
 
     def refuse_cache(self, state: State[Any, Any]) -> None:
-        """Refuse rows of several texts for a model with a cache, which takes them for one."""
+        """Refuse rows of several texts if a cache or a mask makes the model take them for one."""
         batch: Any = state.batch
-        has_texts = isinstance(batch, Mapping) and "document_ids" in batch
-        if has_texts and "attention_mask" not in batch and self.has_cache():
+        if not isinstance(batch, Mapping) or "document_ids" not in batch:
+            return
+        mask = batch.get("attention_mask")
+        if getattr(mask, "ndim", None) == 2:
+            raise ValueError(
+                "the batch has several texts in a row, by its document_ids, and with an "
+                "attention_mask, also one of ones, models of Hugging Face take a row for one text: "
+                "leave it out; position_ids keep the texts apart"
+            )
+        if mask is None and self.has_cache():
             raise ValueError(
                 "the batch has several texts in a row, by its document_ids, and models of Hugging "
                 "Face keep these apart only without a cache: model.config.use_cache = False"

@@ -282,6 +282,12 @@ class Update:
     def open(self, state: State[Any, Any]) -> Window:
         """Open a window; clear gradients that another backward pass or a failed run has left."""
         step = state.step_under_way
+        if (begun := step.windows.get(self)) and begun.count and not begun.is_held:
+            raise RuntimeError(
+                f"update.open() would lose the gradients of {begun.count} micro-batches of this "
+                "window, as accumulate= is above 1. Call it for the first one: if update not in "
+                "state.step_under_way.windows: update.open(state)"
+            )
         if step.check is not None:
             step.check.enter(self)
         self._clear()

@@ -53,6 +53,14 @@ def test_stages_train_as_the_same_layers_on_one_rank(processes, whole, tmp_path)
 
 
 @pytest.mark.slow
+def test_two_batches_a_step_train_as_one_of_twice_the_size(processes, whole, tmp_path):
+    script = Path(__file__).with_name("accumulating_pipeline.py")
+    processes.run_ranks(2, script, "--directory", tmp_path, *SHORT)
+    for ours, theirs in zip(weights(tmp_path), weights(whole["1F1B"]), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-4)
+
+
+@pytest.mark.slow
 def test_a_gradient_that_is_not_finite_makes_no_step_on_any_stage(processes, tmp_path):
     script = Path(__file__).with_name("spoiled_pipeline.py")
     for result in processes.run_ranks(2, script, tmp_path):

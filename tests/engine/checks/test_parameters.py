@@ -48,6 +48,17 @@ def test_a_misspelled_setting_of_a_parameter_group_is_told_of(key, meant):
     assert f"has '{key}', which the optimizer does not read: '{meant}' was" in text or not meant
 
 
+@pytest.mark.parametrize(("rates", "told"), [((0.1, 0.1), 1), ((0.05, 0.1), 0), ((0.0, 0.0), 0)])
+def test_a_layer_decay_that_nothing_applies_is_told_of(rates, told):
+    model = nn.Linear(2, 1)
+    groups = [
+        {"params": [each], "lr": rate, "lr_scale": scale}
+        for each, rate, scale in zip(model.parameters(), rates, (0.5, 1.0), strict=True)
+    ]
+    text = run({"model": model, "optimizer": torch.optim.SGD(groups)})
+    assert text.count("all layers train at one rate. Give LRSchedule a scheduler of timm") == told
+
+
 class Hiding(nn.Module):
     """Has a layer in a container, where it does not find it."""
 

@@ -305,4 +305,6 @@ def test_a_model_with_a_cache_which_would_mix_the_texts_of_a_row_is_refused():
         [{"input_ids": torch.ones(2, 3).long(), "labels": torch.ones(2, 3).long()}], max_epochs=1
     )
     model.config.use_cache = False
+    with pytest.raises(ValueError, match="take a row for one text: leave it out"):
+        engine.run([{**row, "attention_mask": row["labels"] > -101} for row in rows], max_epochs=1)
     assert engine.run(rows, max_epochs=1).step == len(rows)

@@ -223,3 +223,16 @@ def test_skipped_steps_and_the_scale_are_saved_and_resumed(tmp_path):
     assert str(parts) == str(whole)  # NaN losses are equal here
     assert whole[2] == 6
     assert whole[3]["skipped_steps"] == 2
+
+
+def test_a_window_that_is_opened_again_does_not_lose_its_gradients():
+    weight, update = make()
+
+    def process(state, i):
+        with update.micro_batch(state) as micro:
+            update.open(state)
+            (i * weight).backward()
+            micro.count(torch.tensor(0.0))
+
+    with pytest.raises(RuntimeError, match="lose the gradients of 1 micro-batches"):
+        Engine(process, update).run(range(4), max_epochs=1)
