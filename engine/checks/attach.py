@@ -14,7 +14,7 @@ from .checked import Checked
 from .dropout import check_dropout
 from .gradients import check_clipping, check_gradients
 from .modes import check_evaluation, check_modes
-from .parameters import check_idle, check_known, check_scales, check_stepped, refuse_autocast
+from .parameters import check_idle, check_known, check_stepped, refuse_autocast
 from .samples import check_averaged, check_dropped, check_order
 from .sharded import check_sharded
 from .steps import check_forgotten, check_limit, check_steps, check_windows
@@ -53,6 +53,5 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
         check_clipping(run)
         check_known(run)
         check_stepped(run)
-        checks += check_idle(run), check_scales(run), check_gradients(run), check_order(run)
-        checks += check_forgotten(run)
+        checks += check_idle(run), check_gradients(run), check_order(run), *check_forgotten(run)
     run.follow(*checks)

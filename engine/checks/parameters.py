@@ -76,10 +76,11 @@ def _warn_of_misspelled(name: str, keys: set[Any], optimizer: Any) -> None:
                 )
 
 
-def check_scales(run: Checked) -> Check:
+def _warn_of_scales(run: Checked) -> None:
     """Warn of scales of rates for layers, as timm's layer decay writes, that nothing applies."""
-    yield from run.first_epoch()
     for name, optimizer in run.optimizers.items():
+        if "lr_scale" not in optimizer.param_groups[-1]:
+            continue
         groups = [each for each in optimizer.param_groups if "lr_scale" in each]
         rates = {float(each["lr"]) for each in groups} - {0.0}
         if len({each["lr_scale"] for each in groups}) > 1 and len(rates) == 1:
@@ -137,6 +138,7 @@ def check_idle(run: Checked) -> Check:
             unmoved += [(name, each, _numbers(each)) for each in own]
 
     yield from run.first_epoch()
+    _warn_of_scales(run)  # a schedule may have applied them by now
     for name, module, before in unmoved:
         if _numbers(module) == before:
             warn_if_it_drifts(f"objects[{name!r}]", module)

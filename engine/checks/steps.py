@@ -209,12 +209,15 @@ def check_limit(run: Checked) -> Check:
 def check_forgotten(run: Checked) -> list[Check]:
     """Warn of schedulers and averages of torch among the objects that no function ever calls."""
     checks = list[Check]()
-    is_bridge = getattr(run.process, "__module__", "").startswith(f"{PACKAGE}.handlers")
-    # A resumed run may be between two calls, and a bridge calls them as its library does.
-    for home, name, method, count, advice in CALLED if run.state.is_new and not is_bridge else ():
-        kind: Any = getattr(sys.modules.get(home), name, ())
-        found = {n: each for n, each in run.objects.items() if isinstance(each, kind)}
-        if found := {n: each for n, each in found.items() if hasattr(each, count)}:
+    is_bridge = str(getattr(run.process, "__module__", "")).startswith(f"{PACKAGE}.handlers")
+    for home, kind_name, method, count, advice in CALLED:
+        kind: Any = getattr(sys.modules.get(home), kind_name, ())
+        found = dict[str, Any]()
+        for name, each in run.objects.items():  # with no comprehension, which would be a call
+            if isinstance(each, kind) and hasattr(each, count):
+                found[name] = each
+        # A bridge calls them as its library does, and a resumed run may be between two calls.
+        if found and not is_bridge and run.state.is_new:
             checks.append(_check_called(run, found, kind, method, count, advice))
     return checks
 
