@@ -1,7 +1,7 @@
 """Handlers of a script's own: they draw random numbers, remember, stop, and change the run."""
 
 import random
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -68,7 +68,7 @@ class Tell:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """Remembers in a `Counter`."""
+    """Remembers in containers of the standard library."""
 
     when: object
 
@@ -76,9 +76,15 @@ class Tally:
         engine.on(self.when)(self.count)
 
     def count(self, state):
-        counter = state.recall(self, Counter)
+        memory = state.recall(self, dict)
+        counter = memory.setdefault("counts", Counter())
+        latest = memory.setdefault("latest", deque(maxlen=3))
+        sums = memory.setdefault("sums", defaultdict(float))
         counter[str(state.iteration % 3)] += 1
         counter.update(all=2)
+        latest.append(state.iteration)
+        sums[state.iteration % 3] += state.epoch / 8
+        state.metrics["tallied"] = sum(latest) + sum(sums.values())
 
 
 class Keep:
