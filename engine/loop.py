@@ -100,6 +100,8 @@ class Loop(Generic[Batch, Output]):
             moments.announce(Events.LOADING, state)
             feed.in_step.agree_on_requests(state)
             modules.begin_training(state, is_loaded=True)
+            if not state.is_new:  # of the pass that was loaded, which may have another length
+                state.epoch_length = feed.agree_on_length()
             if is_over := state.end is not None and not state.control.left_at:
                 self._warn_that_it_is_over()
             else:

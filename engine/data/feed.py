@@ -84,7 +84,8 @@ class Feed(Generic[Batch]):
             number, is_inside = 0 if position is None else position.number, self._goes_on()
             if state.training:  # the length may depend on the pass
                 source.tell(number if is_inside else number + 1)
-            is_begun = is_inside and self.is_open
+            is_loaded = position is not None and position.is_loaded
+            is_begun = is_inside and (self.is_open or is_loaded)
             dealing = position.dealing if position and is_begun else None
             with as_the_pass_began(state) if is_begun else nullcontext():
                 length = source.length(dealing)

@@ -21,9 +21,10 @@ from ..state import (
     parts_inside,
     places_in,
     restore_generators,
+    seed_from,
 )
 from .order import Order
-from .trail import END, FIRST, OF_LIST, Trail, lines_of_list, tensor_lines
+from .trail import END, FIRST, OF_LIST, WHOLE, Trail, checksum_of, lines_of_list, tensor_lines
 
 
 class Source(Generic[Batch]):
@@ -105,6 +106,19 @@ class Source(Generic[Batch]):
     def first_batch(self, position: Position) -> Any:
         """Begin the pass of `position`, and give its first batch alone; `END` if it has none."""
         return next(self.open(position, 0), END)
+
+    def beginning(self) -> int | None:
+        """A checksum of the first batch, which is read once more; None if that may have an effect.
+
+        The caller restores the random generators.
+        """
+        if not (self.skips or type(self.data) in (list, tuple)):
+            return None
+        rng = self.capture()
+        try:
+            return checksum_of(self.first_batch(Position(1, 0, rng, seed_from(rng))), WHOLE)
+        except Exception:  # the pass itself will say so, if it is made
+            return None
 
     def mark(self, consumed: int) -> str | None:
         """A checksum of the first `consumed` batches, after what it is of; None if not known."""

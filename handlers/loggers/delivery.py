@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from threading import Thread
 from typing import Literal
@@ -72,6 +72,8 @@ class Direct(Delivery):
         """
         start, rows = self.place()
         start = self._missed or start
+        if self._is_removed:  # the log says so already
+            start = replace(start, last=0)
         self.written = rows[0].number - 1 if rows else 0
         self._is_removed = False
         try:

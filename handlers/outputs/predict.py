@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -43,7 +43,7 @@ def predict(
     Args:
         engine: Evaluates, as by `Engine.evaluate`.
         data: The batches, the same at each call.
-        directory: Where the shards are: one directory for each data set and model.
+        directory: Where the shards are: one directory for each data set, model and `select`.
         select: Chooses what to write from the engine's output, with one row for each sample; by
             default its prediction and target, or all of it if it has no such parts.
         weights: The object whose weights to use, such as `"ema"`.
@@ -83,7 +83,10 @@ def predict(
             sweep_run(place)
             most = int(megabytes * 1e6)
             shards = Shards(place, is_held, select, interleaved, seconds, most, weights_sum)
-            shards.check(_sizes(data), found.worlds())
+            with closing(source_of(data, each_once=True)) as source:
+                rng = source.capture()
+                shards.check(source.sizes(), found.worlds(), source.beginning)
+                source.restore(rng)
         if not shards.are_complete:
             for event, function in shards.handlers.items():
                 stack.enter_context(engine.evaluation.signal(event).connected_to(function))
@@ -98,11 +101,3 @@ def _checksum(objects: Mapping[str, Any]) -> str:
     tensors = [tensor for module in modules for tensor in module.state_dict().values()]
     sums = [checksum(each) for each in tensors if isinstance(each, Tensor)]
     return f"{crc32(repr([int(each) for each in sums]).encode()):08x}"
-
-
-def _sizes(data: Iterable[Any]) -> dict[str, int]:
-    source = source_of(data, each_once=True)
-    try:
-        return source.sizes()
-    finally:
-        source.close()

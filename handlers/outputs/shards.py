@@ -17,6 +17,7 @@ from .rows import chain, join_parts, kept, lengths_of, prediction_and_target, ro
 
 OUTPUTS = "outputs"
 """The object of a shard that holds its samples, and the name of their file."""
+FIRST = "checksum of the first batch"
 MOST = 50_000
 """The most samples of a shard: non-tensors and unequal shapes are listed one by one."""
 
@@ -41,6 +42,8 @@ class Shards:
     after: int = 0
     """The number of batches before the first one in memory."""
     began: float = field(default_factory=time.monotonic)
+    first: int | None = None
+    """A checksum of the first batch, if it is known."""
 
     @cached_property
     def written(self) -> Checkpoints:
@@ -67,17 +70,23 @@ class Shards:
             Events.SAVING: self.write,
         }
 
-    def check(self, sizes: Mapping[str, int], worlds: Collection[int]) -> None:
+    def check(
+        self,
+        sizes: Mapping[str, int],
+        worlds: Collection[int],
+        beginning: Callable[[], int | None],
+    ) -> None:
         """Refuse to mix these predictions with others.
 
         Args:
             sizes: Those of the data, by name.
             worlds: The numbers of ranks that have written to the directory, with this one.
+            beginning: Reads the first batch once more, and gives a checksum.
 
         Raises:
             ValueError: The shards there are damaged, or of other ranks, weights or data.
         """
-        odd = ""
+        odd, self.first = "", beginning()
         if len(worlds) > 1:
             odd = f"another number of ranks: {sorted(worlds)}"
         elif self.last is not None and self.written.broken:
@@ -86,10 +95,12 @@ class Shards:
             odd = f"other weights: {self.last.manifest.reason}, and now {self._reason}"
         elif self.last is not None:
             known = self.last.manifest.metrics
+            first = {} if self.first is None else {FIRST: self.first}
             changed = [
                 f"{name} {known[f'data/{name}']:.0f} -> {size}"
-                for name, size in sizes.items()
+                for name, size in {**sizes, **first}.items()
                 if known.get(f"data/{name}", size) != size
+                and (name != FIRST or beginning() == size)  # else it draws random numbers
             ]
             odd = f"other data: {', '.join(changed)}" if changed else ""
         if odd:
@@ -143,6 +154,8 @@ class Shards:
         numbers = {f"data/{name}": size for name, size in sizes.items()}
         numbers |= {"samples": self.samples, "after": self.after}
         numbers |= {"interleaved": int(self.interleaved)}
+        if self.first is not None:
+            numbers[f"data/{FIRST}"] = self.first
         rows = join_parts(self.parts, chain) if self.parts else None
         self.parts, self.samples, self.size = [], 0, 0  # not in memory twice
         save_alone(state, self.place, {OUTPUTS: {"rows": rows}}, self._reason, numbers)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...common import aligned, show, show_json
+from ...journal import JOURNAL
 from ..report import NothingToReportError, RunFacts, glance, status
 
 DEEPEST = 4
@@ -38,10 +39,10 @@ def run_directories(root: Path) -> Iterator[Path]:
     """The directories at and below a path that look like runs, not those inside of runs."""
     for place, folders, files in os.walk(root):
         path = Path(place)
-        if any(each.startswith("iteration-") for each in folders) or any(
-            each.endswith(".jsonl") for each in files
-        ):
+        is_run = JOURNAL in files or any(each.startswith("iteration-") for each in folders)
+        if is_run or any(each.endswith(".jsonl") for each in files):
             yield path
+        if is_run:  # rows alone may be a data set beside the runs
             folders.clear()
         is_deep = len(path.relative_to(root).parts) >= DEEPEST
         folders[:] = [] if is_deep else sorted(each for each in folders if each[0] != ".")

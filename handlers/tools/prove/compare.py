@@ -31,6 +31,8 @@ def compare(path: Path, other: Path, as_json: bool = False, rtol: float = -1.0) 
     """Print where two runs part, and return 1 if they do; 2 if there is nothing to compare."""
     found, both, left_out = dict[str, Any](), list[int](), Counter[str]()
     try:
+        if folder := next((each for each in (path, other) if each.is_dir()), None):
+            raise ValueError(f"{folder} is a directory: name a file of Fingerprints, or use `diff`")
         drawn = _drawn(path) | _drawn(other)
         at = itemgetter("iteration")
         for iteration, rows in groupby(merge(_rows(path), _rows(other), key=at), at):

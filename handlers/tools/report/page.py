@@ -92,7 +92,8 @@ def report(*directories: str | os.PathLike[str]) -> RunReport:
 
 def write_report(paths: list[Path], output: Path, as_json: bool = False) -> int:
     """Write the page to a file; return the exit code."""
-    made = report(*paths)
+    folders = [each for each in paths if not each.is_file()]  # runs/* may have files beside runs
+    made = report(*(folders or paths))
     made.write(output)
     size = output.stat().st_size
     if as_json:

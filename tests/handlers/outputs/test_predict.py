@@ -221,6 +221,36 @@ def test_predictions_of_other_weights_or_data_are_not_mixed(tmp_path):
         predict(engine, loader(), tmp_path)
 
 
+@pytest.mark.parametrize("kind", [list, loader])
+def test_predictions_of_other_data_of_the_same_size_are_not_taken_for_those_of_this_one(
+    kind, tmp_path
+):
+    def data(scale=1.0):
+        old = loader().dataset
+        new = TensorDataset(old.tensors[0] * scale, old.tensors[1])
+        return [*DataLoader(new, 3)] if kind is list else DataLoader(new, 3)
+
+    engine, same = build(), data()
+    predict(engine, same, tmp_path)
+    state = torch.get_rng_state()
+    assert len(predict(engine, same, tmp_path)) == 20
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(ValueError, match=r"of other data: checksum of the first batch \d+ -> \d+"):
+        predict(build(), data(2.0), tmp_path)
+
+
+def test_data_that_draw_random_numbers_are_no_other_data(tmp_path):
+    class Augmented(TensorDataset):
+        def __getitem__(self, index):
+            return [each + torch.rand(()) for each in super().__getitem__(index)]
+
+    noisy = DataLoader(Augmented(*loader().dataset.tensors), 3)
+    torch.manual_seed(1)
+    drawn = predict(build(), noisy, tmp_path).load()["target"]
+    torch.manual_seed(2)
+    assert torch.equal(predict(build(), noisy, tmp_path).load()["target"], drawn)
+
+
 def test_the_same_weights_in_other_places_are_other_weights(tmp_path):
     engine = build()
     predict(engine, loader(), tmp_path)

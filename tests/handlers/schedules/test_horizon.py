@@ -145,6 +145,69 @@ def test_a_resumed_run_has_the_rates_of_the_whole_run_also_of_a_wrong_length(
         assert before + after == whole
 
 
+class Growing:
+    """Batches of a sampler's, as many as its epoch has."""
+
+    def __init__(self, lengths):
+        self.lengths = lengths
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch):
+        self.length = self.lengths[epoch]
+
+    def __len__(self):
+        return self.length
+
+    def __iter__(self):
+        return iter([[number] for number in range(self.length)])
+
+
+def test_a_resumed_run_has_the_rates_of_the_whole_run_where_each_epoch_has_another_length(tmp_path):
+    def build(directory=None, stop=None):
+        engine, rates = follow(warmup(2).then(cosine()), directory=directory)
+        if stop:
+            engine.on(Events.ITERATION_COMPLETED(at=stop))(lambda state: state.interrupt("enough"))
+        engine.run(DataLoader(BATCHES, batch_sampler=Growing([6, 4, 2, 5])), max_epochs=4)
+        return rates
+
+    whole = build()
+    for at in (5, 6, 8, 10, 11, 12, 15):
+        assert build(tmp_path / str(at), at) + build(tmp_path / str(at)) == whole
+
+
+class Grows(Dataset):
+    samples = 5
+
+    def __len__(self):
+        return self.samples
+
+    def __getitem__(self, index):
+        return BATCHES[index][0][0], BATCHES[index][1][0]
+
+
+def test_a_resumed_run_has_the_rates_of_the_whole_run_where_the_data_set_grows_in_an_epoch(
+    tmp_path,
+):
+    def build(directory=None, stop=None):
+        engine, rates = follow(warmup(2).then(cosine()), directory=directory)
+        data = Grows()
+
+        @engine.on(Events.ITERATION_COMPLETED)
+        def grow(state):
+            if state.iteration == 7:
+                data.samples = 9
+            if state.iteration == stop:
+                state.interrupt("enough")
+
+        engine.run(DataLoader(data, 1), max_epochs=4)
+        return rates
+
+    whole = build()
+    assert len(whole) == 28
+    for at in (6, 8, 10, 12):
+        assert build(tmp_path / str(at), at) + build(tmp_path / str(at)) == whole
+
+
 def test_an_epoch_that_a_handler_ends_is_shorter_and_so_is_the_run():
     engine, rates = follow(linear(final=0.0))
     at = Events.ITERATION_COMPLETED(where=lambda state: state.iteration_in_epoch == 4)

@@ -64,6 +64,13 @@ def test_what_lies_inside_a_run_is_no_run_and_checkpoints_alone_are_one(camshaft
     assert found[1]["iteration"] == 7
 
 
+def test_a_data_set_in_a_directory_does_not_hide_the_runs_below_it(camshaft, tmp_path):
+    (tmp_path / "texts.jsonl").write_text('{"text": "no row"}\n')
+    run_in(tmp_path / "runs" / "a")
+    found = json.loads("\n".join(camshaft("runs", tmp_path, "--json")[1]))
+    assert [each["run"] for each in found] == ["runs/a"]
+
+
 def test_where_there_is_no_run_the_code_is_2(camshaft, tmp_path):
     for path in (tmp_path, tmp_path / "nowhere"):
         code, lines, errors = camshaft("runs", path)

@@ -193,6 +193,8 @@ def test_the_command_tells_by_its_code(tmp_path, capsys, whole):
     later = written(tmp_path / "later", ROW | {"iteration": 99})
     assert main(["compare", str(whole), str(later)]) == 2
     assert "no iteration in common" in capsys.readouterr().err
+    assert main(["compare", str(whole), str(tmp_path)]) == 2
+    assert f"{tmp_path} is a directory: name a file of Fingerprints" in capsys.readouterr().err
     os.mkfifo(tmp_path / "pipe")
     assert main(["compare", str(whole), str(tmp_path / "pipe")]) == 2
 

@@ -43,7 +43,7 @@ def test_it_writes_one_page_about_one_run_or_several(camshaft, tmp_path):
     assert (code, errors) == (0, [])
     assert printed[0].startswith(f"{page}  ")
     assert "<title>one: Camshaft</title>" in page.read_text()
-    assert camshaft("report", one, two, "--output", page)[0] == 0
+    assert camshaft("report", one, page, two, "--output", page)[0] == 0  # as of tmp_path/*
     assert "<title>one, two: Camshaft</title>" in page.read_text()
 
 
