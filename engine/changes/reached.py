@@ -252,7 +252,8 @@ def _members(kind: type) -> tuple[list[str], list[Any]]:
     slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in FOREIGN]
     methods = chain.from_iterable(vars(each).values() for each in own)
-    return [*slots], [*methods]
+    # Not the members of an enum, which would have the name of any other one.
+    return [*slots], [each for each in methods if not isinstance(each, kind)]
 
 
 def _named_by(function: FunctionType, name: str) -> list[Reach]:

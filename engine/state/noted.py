@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from operator import call, setitem
+from operator import call, is_, setitem
 from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -257,7 +257,9 @@ def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
 def _copied(value: Any) -> Any:
     if is_plain_tensor(value):
         return value.detach().clone()
-    return value.copy() if type(value) is set or is_any_array(value) else value
+    if is_any_array(value):  # of one in a file, the numbers
+        return sys.modules["numpy"].array(value)
+    return value.copy() if type(value) is set else value
 
 
 def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
@@ -286,13 +288,17 @@ def _taken(now: Any, value: Any) -> Any:
     if value is now or type(value).__name__ == "Parameter":
         return value
     if is_plain_tensor(now) and is_plain_tensor(value):
-        if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
+        is_alike = (now.shape, now.dtype, now.is_inference()) == (value.shape, value.dtype, False)
+        if not is_alike or 0 in now.stride():  # one of `expand` has fewer numbers than its shape
             return value.to(now.device)
         now.data.copy_(value)
     elif is_any_array(now) and is_any_array(value):
         if (now.shape, now.dtype) != (value.shape, value.dtype):
             return value
         now[...] = value
+    elif type(now) is type(value) is tuple and len(now) == len(value):
+        made = tuple(map(_taken, now, value))  # its tensors may be elsewhere, too
+        return now if all(map(is_, made, now)) else made
     elif type(value) in (list, deque) and _fits(now, value):
         items = list(map(_taken, [*now, *[None] * (len(value) - len(now))], value))
         now.clear()
@@ -397,6 +403,8 @@ def _is_numbers(value: Any) -> bool:
         return False
     numpy: Any = sys.modules["numpy"]
     is_known = type(value) is numpy.ndarray or isinstance(value, numpy.number | numpy.bool_)
+    if type(value) is numpy.memmap:  # to look at a large one would read its file
+        is_known = value.flags.writeable and value.nbytes <= LARGEST
     return is_known and not value.dtype.hasobject
 
 
