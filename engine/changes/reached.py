@@ -264,12 +264,13 @@ def _named_by(function: FunctionType, name: str) -> list[Reach]:
         if cell != EMPTY:
             found.append(Reach(key, cell.cell_contents, function, cell, "cell_contents"))
     names = _names_in(code)
-    for key in filter(table.__contains__, names):
-        thing = table[key]
-        found.append(Reach(key, thing, function, table, key))
-        if isinstance(thing, ModuleType) and is_users(thing):  # such as helpers.jitter
+    found += [Reach(k, table[k], function, table, k) for k in names if k in table]
+    seen = set[int]()
+    for key, thing, *_ in found:  # which grows by modules in packages, such as helpers.settings
+        if isinstance(thing, ModuleType) and is_users(thing) and id(thing) not in seen:
+            seen.add(id(thing))
             inner = vars(thing)
-            found += [Reach(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
+            found += [Reach(f"{key}.{k}", inner[k], inner, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
     given = (*zip(arguments, defaults, strict=True), *(function.__kwdefaults__ or {}).items())

@@ -111,13 +111,13 @@ class SettingsNoted:
         return found
 
     def shared(self, values: Mapping[str, Any]) -> set[str]:
-        """The names of tensors that are at several places, of which some get another value."""
+        """The names of what is at several places, of which some get another value."""
         held = defaultdict[int, list[tuple[str, Any]]](list)
         for name, place in self._places.items():
             now = place.read()
             new = dict(walk(values.get(name, GONE), depth=DEEPEST, inside=_inside))
             for path, each in walk(now, depth=DEEPEST, inside=_inside):
-                if is_plain_tensor(each):
+                if is_plain_tensor(each) or (each is now and type(each) in CONTAINERS):
                     held[id(each)].append((name if each is now else "", new.get(path, GONE)))
         apart = [
             {name for name, _ in group}

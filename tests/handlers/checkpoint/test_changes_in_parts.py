@@ -2,7 +2,7 @@
 
 import warnings
 from enum import Enum
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from camshaft import Engine, Events
 from camshaft.handlers import Checkpoint
 
+SETTINGS = ModuleType("settings_of_a_script")
+SETTINGS.__file__ = __file__
 X = torch.randn(24, 3, generator=torch.Generator().manual_seed(1))
 
 
@@ -22,6 +24,19 @@ class Phase(Enum):
 
 class Phased:
     phase = Phase.WARM
+
+
+class Remembers(nn.Linear):
+    def __init__(self):
+        super().__init__(3, 1)
+        self.kept = []
+
+    def forward(self, x):
+        return super().forward(x) * (1 + sum(self.kept))
+
+    def keep(self, value):
+        self.kept.append(value)
+        self.kept = self.kept[-2:]
 
 
 class Chosen:
@@ -46,6 +61,8 @@ CHANGES = {
     "another loader": lambda s: setattr(s.data, "now", s.data.loaders[-1]),
     "the size of batches": lambda s: setattr(s.loader.batch_sampler, "batch_size", 7),
     "whether a short batch comes": lambda s: setattr(s.loader.batch_sampler, "drop_last", True),
+    "a list that is cut": lambda s: s.model.keep(0.2),
+    "a variable of a module": lambda s: setattr(SETTINGS, "gain", SETTINGS.gain * 0.9),
     "a tensor of one number": lambda s: setattr(s, "wide", s.wide * 0.9),
 }
 
@@ -53,19 +70,19 @@ CHANGES = {
 def script(what, directory, until=None):
     """One start of a script that makes a change after each epoch; its weights and batches."""
     torch.manual_seed(0)
-    model, rows = nn.Linear(3, 1), TensorDataset(X.clone(), X[:, :1].clone())
-    s = SimpleNamespace(own=Phased(), weight=model.weight, labels=rows.tensors[1])
+    model, rows = Remembers(), TensorDataset(X.clone(), X[:, :1].clone())
+    s = SimpleNamespace(own=Phased(), weight=model.weight, labels=rows.tensors[1], model=model)
     s.loader, s.wide = DataLoader(rows, 5, shuffle=True), torch.ones(1).expand(3)
     s.data = Chosen(s.loader, DataLoader(rows, 4, shuffle=True))
     s.weight.gain, s.gains = 1.0, np.memmap(f"{directory}.npy", "float32", "w+", shape=2)
-    s.gains[:] = 1
+    s.gains[:] = SETTINGS.gain = 1
     s.scale = scale = lambda value: value * getattr(scale, "gain", 1.0)
     optimizer, batches = torch.optim.SGD(model.parameters(), 0.1), []
 
     def step(state, batch):
         batches.append([each.tolist() for each in batch])
         loss = s.scale(model(batch[0] * s.wide) - batch[1]).square().mean() * float(s.gains[0])
-        (loss * s.weight.gain * s.own.phase.value).backward()
+        (loss * s.weight.gain * s.own.phase.value * SETTINGS.gain).backward()
         optimizer.step()
         optimizer.zero_grad()
 
