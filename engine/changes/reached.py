@@ -216,8 +216,11 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(thing, type):
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
+    kind = type(thing)
+    if kind.__name__ == "Synchronized" and isinstance(thing.value, float | int):
+        # One of multiprocessing, and so not a part of data that workers copy.
+        return [Reach(f"shared {name}", thing.value, {}, thing, "value")]
     if not (is_root or is_of_the_script(thing)):
-        kind = type(thing)
         is_engine = (kind.__module__, kind.__name__) == ENGINE
         return _in_engine(thing, name) if is_engine else []
     own = attributes_of(thing)

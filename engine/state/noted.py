@@ -138,12 +138,16 @@ class SettingsNoted:
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
         # In one pass without calls, since there may be thousands; most values are the same objects.
-        pairs = zip(self._before, [*map(call, self._reads)], strict=True)
+        pairs = [*zip(self._before, [*map(call, self._reads)], strict=True)]
         moved = [(n, v, was) for (n, was), v in pairs if v is not was and not _equal(v, was)]
         yield from moved
+        inside = set[int]()
         for name, was in self._marks:
             if not _equal(_mark(value := self._places[name].read(), self._held), was):
+                inside.add(id(value))
                 yield name, value, was
+        if inside:  # and where they are, too: so they stay one object
+            yield from ((n, v, was) for (n, was), v in pairs if v is was and id(v) in inside)
         if [*map(len, (table for table, _ in self._tables.values()))] != self._sizes:
             for name, (table, known) in self._tables.items():
                 if isinstance(table, list):  # of values, a list may be a record of its process

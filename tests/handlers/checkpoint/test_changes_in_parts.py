@@ -1,5 +1,6 @@
 """Changes inside of what a script holds: files, functions, parameters, loaders, shared tensors."""
 
+import multiprocessing
 import warnings
 from enum import Enum
 from types import ModuleType, SimpleNamespace
@@ -58,11 +59,14 @@ CHANGES = {
     "an attribute of a parameter": lambda s: setattr(s.weight, "gain", s.weight.gain * 0.9),
     "the numbers of a file": lambda s: s.gains.__imul__(0.9),
     "labels that a data set has, too": lambda s: s.labels.mul_(0.9),
+    "a tensor of two names": lambda s: s.factor.mul_(0.9),
+    "one of two names, another": lambda s: setattr(s.own, "factor", s.own.factor * 0.9),
     "another loader": lambda s: setattr(s.data, "now", s.data.loaders[-1]),
     "the size of batches": lambda s: setattr(s.loader.batch_sampler, "batch_size", 7),
     "whether a short batch comes": lambda s: setattr(s.loader.batch_sampler, "drop_last", True),
     "a list that is cut": lambda s: s.model.keep(0.2),
     "a variable of a module": lambda s: setattr(SETTINGS, "gain", SETTINGS.gain * 0.9),
+    "a number of several processes": lambda s: setattr(s.shared, "value", 1 + s.shared.value),
     "a tensor of one number": lambda s: setattr(s, "wide", s.wide * 0.9),
 }
 
@@ -76,13 +80,16 @@ def script(what, directory, until=None):
     s.data = Chosen(s.loader, DataLoader(rows, 4, shuffle=True))
     s.weight.gain, s.gains = 1.0, np.memmap(f"{directory}.npy", "float32", "w+", shape=2)
     s.gains[:] = SETTINGS.gain = 1
+    s.factor = s.own.factor = torch.ones(1)
+    s.shared = multiprocessing.Value("d", 1.0)
     s.scale = scale = lambda value: value * getattr(scale, "gain", 1.0)
     optimizer, batches = torch.optim.SGD(model.parameters(), 0.1), []
 
     def step(state, batch):
         batches.append([each.tolist() for each in batch])
         loss = s.scale(model(batch[0] * s.wide) - batch[1]).square().mean() * float(s.gains[0])
-        (loss * s.weight.gain * s.own.phase.value * SETTINGS.gain).backward()
+        loss = loss * s.factor.item() * s.own.factor.item()
+        (loss * s.weight.gain * s.own.phase.value * SETTINGS.gain * s.shared.value).backward()
         optimizer.step()
         optimizer.zero_grad()
 
