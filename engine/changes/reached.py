@@ -217,9 +217,9 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
     kind = type(thing)
-    if kind.__name__ == "Synchronized" and isinstance(thing.value, float | int):
-        # One of multiprocessing, and so not a part of data that workers copy.
-        return [Reach(f"shared {name}", thing.value, {}, thing, "value")]
+    value = getattr(thing, "value", None) if kind.__name__ == "Synchronized" else None
+    if isinstance(value, float | int):  # of multiprocessing, and so of no data that workers copy
+        return [Reach(f"shared {name}", value, {}, thing, "value")]
     if not (is_root or is_of_the_script(thing)):
         is_engine = (kind.__module__, kind.__name__) == ENGINE
         return _in_engine(thing, name) if is_engine else []
