@@ -307,6 +307,8 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
         if is_plain_tensor(value) and value.grad_fn is not None:  # of one batch
             return ""
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
+    if type(value).__module__.startswith("torch.utils.data") and not name.startswith(OF_DATA):
+        return ""  # an evaluation may have a new loader each time
     if trains(type(value)) or (was is not GONE and was is not None and is_kept(value)):
         return f"now another {type(value).__name__}"
     if name.startswith(OF_DATA):  # samples that it has read

@@ -487,10 +487,14 @@ def test_a_handle_an_iterator_or_a_library_s_object_that_comes_is_not_told_of(tm
         holder.file = files.append((tmp_path / "log").open("w")) or files[0]
         holder.rows = iter([1, 2])
         holder.lock = __import__("threading").Lock()
+        holder.loader = DataLoader([1, 2])  # of an evaluation
         model.cache = torch.ones(2**23, requires_grad=True) * 2  # of one batch: it has a graph
 
     files = []
-    assert changed(change, tmp_path / "run", file=None, rows=None, lock=None) == []
+    assert (
+        changed(change, tmp_path / "run", file=None, rows=None, lock=None, loader=DataLoader([1]))
+        == []
+    )
     files[0].close()
 
 
