@@ -14,7 +14,7 @@ from typing import Any
 from .. import modules
 from ..events import Events
 from ..explain import warn
-from ..modules import HOOKS
+from ..modules import HOOKS, OF_STEPS, OF_WEIGHTS
 from ..signals import PACKAGE, is_by_user, package_of
 from ..state import (
     GONE,
@@ -43,6 +43,7 @@ logger: logging.Logger = logging.getLogger("camshaft")
 
 GENERAL = (PACKAGE, "torch", "numpy")
 """Packages whose named tuples a script may keep."""
+ALL_HOOKS = {*HOOKS, *OF_STEPS, *OF_WEIGHTS}
 OF_WORKERS = (f"{DATA}.dataset", f"{DATA}.collate_fn")
 """How the names of what workers copy begin."""
 
@@ -69,7 +70,7 @@ class Changes:
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
         self._of_pass: dict[str, Any] = {}
-        """The changed values of the data as the current pass began."""
+        """The changed values of the data as the current pass began, as a checkpoint holds them."""
         self._made: dict[str, Any] = {}
         """By name: the script's own values of what was put back."""
         self._saved: dict[str, Any] = {}
@@ -93,7 +94,7 @@ class Changes:
             "values": values,
             "devices": devices_of(values) if values else {},
             "started": packed(started, self._settings, self._parameters),
-            "of_pass": packed(self._of_pass, self._settings, self._parameters),
+            "of_pass": self._of_pass,
         }
         if said := ", ".join(f"{n} ({why})" for n, why in lost.items() if n not in self._warned):
             self._warned |= lost.keys()
@@ -120,9 +121,9 @@ class Changes:
             if name in not_ours:
                 continue
             owner, _, key = name.rpartition(".")
-            if key in HOOKS:
-                hooks = getattr(self._notes.places([name])[name].read, "__self__", {})
-                if value > was and any(map(is_by_user, hooks.values())):
+            if key in ALL_HOOKS:
+                hooks = getattr(self._notes.places([name])[name].read, "__self__", value) or {}
+                if (was is None or value > was) and any(map(is_by_user, hooks.values())):
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
@@ -162,7 +163,8 @@ class Changes:
             if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
             assign(place, self._saved[name], is_shared=name in shared)
-        self._of_pass, self._started = dict(saved["of_pass"]), dict(saved["started"])
+        self._of_pass = dict(self._state.control.changes["of_pass"])
+        self._started = dict(saved["started"])
 
     def start(self) -> None:
         """After STARTED: put back what a function has set again, as at the run's first start.
@@ -200,16 +202,18 @@ class Changes:
 
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
-        self._of_pass = {
-            name: copy_of(value, self._parameters)
-            for name, value, _ in self._notes.changed()
-            if name.startswith(OF_DATA) and extent_of(value)
-        }
+        self._of_pass = {}
+        for name, value, _ in self._notes.changed():
+            if name.startswith(OF_DATA):
+                if (made := self._inventory.name_of(value, name)) is not None:
+                    self._of_pass[name] = Named(made)
+                elif extent_of(value):
+                    self._of_pass[name] = packed(value, self._settings, self._parameters)
 
     @contextmanager
     def as_the_pass_began(self) -> Generator[None, None, None]:
         """Within a `with` block, the data has the values with which the saved pass began."""
-        began = self._made | self._of_pass
+        began = self._made | unpacked(self._of_pass, self._inventory.things)
         places = self._notes.places(began)
         now = {name: copy_of(place.read()) for name, place in places.items()}
         try:
@@ -303,13 +307,17 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
         if is_plain_tensor(value) and value.grad_fn is not None:  # of one batch
             return ""
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
+    if type(value).__module__.startswith("torch.utils.data") and not name.startswith(OF_DATA):
+        return ""  # an evaluation may have a new loader each time
     if trains(type(value)) or (was is not GONE and was is not None and is_kept(value)):
         return f"now another {type(value).__name__}"
     if name.startswith(OF_DATA):  # samples that it has read
         return ""
     inner = value.values() if isinstance(value, dict) else value
     if not isinstance(value, dict | list | tuple | deque) or hasattr(value, "_fields"):
-        inner = [value] if hasattr(value, "_fields") or is_dataclass(value) else []
+        own = getattr(value, "__dict__", {}).values()
+        is_record = hasattr(value, "_fields") or is_dataclass(value)
+        inner = [value] if is_record or any(map(is_plain_tensor, own)) else []
     kinds = dict.fromkeys(type(each).__name__ for each in inner if _has_numbers(each))
     return f"with {' and '.join(kinds)}: use plain tuples or dicts" if kinds else ""
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from operator import attrgetter
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from .. import modules
-from ..modules import HOOKS
+from ..modules import HOOKS, OF_STEPS, OF_WEIGHTS
 from ..signals import PACKAGE, Subscription, is_by_user, package_of
 from ..state import (
     CONTAINERS,
@@ -45,9 +45,10 @@ OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_se
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
 HOLDERS = (FunctionType, dict, type, *OPEN)
-OTHERS, OF_OTHERS = (complex, frozenset, range, slice), ("decimal", "fractions")
-"""Values, and modules of values, that no checkpoint holds: a change is told of."""
-COMPUTES = (FunctionType, MethodType, partial)
+COMPUTES = (FunctionType, MethodType, BuiltinFunctionType, partial)
+OTHERS = (complex, frozenset, range, slice, *COMPUTES)
+OF_OTHERS = {"decimal", "fractions", "torch.dtype", "torch.Tensor"}
+"""Values, and their modules, that no checkpoint holds (sparse tensors): a change is told of."""
 Roots = list[tuple[str, Any]]
 
 
@@ -153,7 +154,7 @@ class Inventory:
             self.made[id(value)] = name
             if not is_value:
                 self.things.setdefault(name, value)
-                if not isinstance(value, (type, FunctionType)):
+                if not isinstance(value, type):
                     self._note_inside(name, value)
 
     def _note_place(self, found: Reach, *, is_value: bool, is_known: bool) -> None:
@@ -190,6 +191,8 @@ class Inventory:
             self._note_optimizer(name, value)
         elif type(value) in (dict, list):
             self.notes.note_table(name, value)
+        elif isinstance(value, FunctionType) and is_by_user(value):
+            self.notes.note_table(name, vars(value))
         elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
             self.notes.note_table(name, attributes_of(value))
 
@@ -222,8 +225,7 @@ class Inventory:
     def _note_module(self, name: str, module: Any) -> Roots:
         notes, own = self.notes, vars(module)
         self._note_own(name, module, OF_MODULES)
-        for key in HOOKS:
-            notes.note(f"{name}.{key}", len(own[key]), Spot(own[key].__len__))
+        self._note_hooks(name, module, HOOKS)
         for key, value in own["_parameters"].items():
             if value is not None:
                 self.settings[id(value)] = place = f"{name}.{key}.requires_grad"
@@ -232,6 +234,8 @@ class Inventory:
                 self.weights.append((at, partial(own["_parameters"].get, key)))
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
+                self._note_own(at, value)  # what the script has given to a parameter
+                self._note_hooks(at, value, OF_WEIGHTS)
         for key, value in own["_modules"].items():
             is_known = value is not None and id(value) in self._children
             # Others have a state, which one that takes their place has, too.
@@ -248,9 +252,16 @@ class Inventory:
         self.functions.append(module.forward)
         return [(f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES]
 
+    def _note_hooks(self, name: str, owner: Any, keys: Iterable[str]) -> None:
+        for key in keys:
+            hooks = getattr(owner, key, None)
+            read = partial(getattr, owner, key, None) if hooks is None else hooks.__len__
+            self.notes.note(f"{name}.{key}", None if hooks is None else len(hooks), Spot(read))
+
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
         if package_of(type(optimizer)) != "torch":
             self._note_own(name, optimizer, OF_OPTIMIZERS)
+        self._note_hooks(name, optimizer, OF_STEPS)
         for n, group in enumerate(optimizer.param_groups):
             # A group of torchopt is a tuple, and no setting.
             for m, each in enumerate(group["params"] if isinstance(group, dict) else ()):
@@ -312,15 +323,15 @@ def _is_kind_of_leaf(kind: type) -> bool:
 
 def is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
-    if isinstance(value, FunctionType):
-        return is_by_user(value)
     kind = type(value)
-    if trains(kind) or kind in OTHERS or kind.__module__ in OF_OTHERS:
+    names = {kind.__module__, f"{kind.__module__}.{kind.__name__}"}
+    if trains(kind) or kind in OTHERS or names & OF_OTHERS:
         return True
     if extent_of(value) is not None:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
-    return not isinstance(value, dict | type) and is_noted(value) and not is_iterator
+    is_loader = kind.__module__.startswith("torch.utils.data")
+    return not isinstance(value, dict | type) and (is_noted(value) or is_loader) and not is_iterator
 
 
 def is_noted(owner: Any) -> bool:

@@ -216,8 +216,11 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(thing, type):
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
+    kind = type(thing)
+    value = getattr(thing, "value", None) if kind.__name__ == "Synchronized" else None
+    if isinstance(value, float | int):  # of multiprocessing, and so of no data that workers copy
+        return [Reach(f"shared {name}", value, {}, thing, "value")]
     if not (is_root or is_of_the_script(thing)):
-        kind = type(thing)
         is_engine = (kind.__module__, kind.__name__) == ENGINE
         return _in_engine(thing, name) if is_engine else []
     own = attributes_of(thing)
@@ -252,7 +255,8 @@ def _members(kind: type) -> tuple[list[str], list[Any]]:
     slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in FOREIGN]
     methods = chain.from_iterable(vars(each).values() for each in own)
-    return [*slots], [*methods]
+    # Not the members of an enum, which would have the name of any other one.
+    return [*slots], [each for each in methods if not isinstance(each, kind)]
 
 
 def _named_by(function: FunctionType, name: str) -> list[Reach]:
@@ -263,12 +267,13 @@ def _named_by(function: FunctionType, name: str) -> list[Reach]:
         if cell != EMPTY:
             found.append(Reach(key, cell.cell_contents, function, cell, "cell_contents"))
     names = _names_in(code)
-    for key in filter(table.__contains__, names):
-        thing = table[key]
-        found.append(Reach(key, thing, function, table, key))
-        if isinstance(thing, ModuleType) and is_users(thing):  # such as helpers.jitter
+    found += [Reach(k, table[k], function, table, k) for k in names if k in table]
+    seen = set[int]()
+    for key, thing, *_ in found:  # which grows by modules in packages, such as helpers.settings
+        if isinstance(thing, ModuleType) and is_users(thing) and id(thing) not in seen:
+            seen.add(id(thing))
             inner = vars(thing)
-            found += [Reach(f"{key}.{k}", inner[k], thing, inner, k) for k in names if k in inner]
+            found += [Reach(f"{key}.{k}", inner[k], inner, inner, k) for k in names if k in inner]
     defaults = function.__defaults__ or ()
     arguments = code.co_varnames[code.co_argcount - len(defaults) : code.co_argcount]
     given = (*zip(arguments, defaults, strict=True), *(function.__kwdefaults__ or {}).items())

@@ -17,7 +17,7 @@ from .modes import check_evaluation, check_modes
 from .parameters import check_idle, check_known, check_stepped, refuse_autocast
 from .samples import check_averaged, check_dropped, check_order
 from .sharded import check_sharded
-from .steps import check_forgotten, check_limit, check_steps, check_windows
+from .steps import check_forgotten, check_limit, check_saves, check_steps, check_windows
 
 if TYPE_CHECKING:
     from ..moments import Moments
@@ -54,4 +54,6 @@ def attach_checks(state: State[Any, Any], moments: Moments, process: Process[Any
         check_known(run)
         check_stepped(run)
         checks += check_idle(run), check_gradients(run), check_order(run), *check_forgotten(run)
+        if len(run.optimizers) > len(run.updates):
+            checks.append(check_saves(run))
     run.follow(*checks)

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
+from weakref import ref
 
 from .. import modules
 from ..changes import attributes_of, mentions, reached, script_functions
@@ -241,6 +242,38 @@ def _check_called(
         is_others = name in names or any(own is each for own in others)
         if int(getattr(each, count)) == before[name] and not is_others and has_trained:
             warn(f"nothing has called {method} of the {kind.__name__} objects[{name!r}]: {advice}")
+
+
+def check_saves(run: Checked) -> Check:
+    """Warn of a save between the backward passes of a step that the process function makes."""
+    owned = {id(one) for e in run.updates.values() for one in modules.optimizers_in(e.optimizer)}
+    own = {id(each): name for name, each in run.optimizers.items() if id(each) not in owned}
+    state, stepped, left = run.state, dict[int, int](), dict[int, list[Any]]()
+    if not own or not state.engine.has_handlers(Events.SAVING):
+        return
+
+    def note(optimizer: Any) -> None:
+        if (key := id(optimizer)) not in own or under_way.get() is not state:
+            return
+        stepped[key] = state.iteration
+        if any(weight.grad is gradient() is not None for weight, gradient in left.pop(key, ())):
+            warn(
+                f"{own.pop(key)} makes one step for several iterations, and a checkpoint between "
+                "them does not hold their gradients, so that a resumed run is another run. Let an "
+                "Update make the steps: Update(optimizer, accumulate=n). Or save behind each, "
+                "when=Events.STEP_COMPLETED: state.fire(Events.STEP_COMPLETED) after the step"
+            )
+
+    watch_steps(note)
+    try:
+        while (yield (Events.SAVING,)):
+            for each in run.optimizers.values():
+                if id(each) in own and stepped.get(id(each)) != state.iteration:
+                    weights = parameters_of(each)
+                    plain = [p for p in weights if type(p.grad).__module__ == "torch"]  # no shards
+                    left[id(each)] = [(p, ref(p.grad)) for p in plain if bool((p.grad != 0).any())]
+    finally:
+        unwatch_steps(note)
 
 
 def check_windows(run: Checked) -> Check:

@@ -12,6 +12,8 @@ from .evaluation import untouched as untouched
 from .evaluation import using as using
 from .evaluation import warn_of_unloaded as warn_of_unloaded
 from .known import HOOKS as HOOKS
+from .known import OF_STEPS as OF_STEPS
+from .known import OF_WEIGHTS as OF_WEIGHTS
 from .known import all_modules as all_modules
 from .known import generators_in as generators_in
 from .known import hooks_of as hooks_of

@@ -11,6 +11,8 @@ HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backwa
 """Where a module of torch has its hooks."""
 OF_STEPS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 """Where an optimizer of torch has its hooks."""
+OF_WEIGHTS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+"""Where a parameter has its hooks, or None."""
 
 
 def modules_of(thing: object) -> list[Any]:
@@ -69,8 +71,8 @@ def hooks_of(objects: Mapping[str, Any]) -> list[Any]:
         for name in (*HOOKS, *OF_STEPS):
             found += vars(each).get(name, {}).values()
     for each in (p for owner in owners for p in owner.parameters(False)):
-        for hooks in (each._backward_hooks, each._post_accumulate_grad_hooks):
-            found += (hooks or {}).values()
+        for name in OF_WEIGHTS:
+            found += (getattr(each, name) or {}).values()
     return found
 
 

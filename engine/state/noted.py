@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
 from functools import partial
-from operator import call, setitem
+from operator import call, is_, setitem
 from types import CellType
 from typing import Any, NamedTuple
 from weakref import ref
@@ -111,13 +111,13 @@ class SettingsNoted:
         return found
 
     def shared(self, values: Mapping[str, Any]) -> set[str]:
-        """The names of tensors that are at several places, of which some get another value."""
+        """The names of what is at several places, of which some get another value."""
         held = defaultdict[int, list[tuple[str, Any]]](list)
         for name, place in self._places.items():
             now = place.read()
             new = dict(walk(values.get(name, GONE), depth=DEEPEST, inside=_inside))
             for path, each in walk(now, depth=DEEPEST, inside=_inside):
-                if is_plain_tensor(each):
+                if is_plain_tensor(each) or (each is now and type(each) in CONTAINERS):
                     held[id(each)].append((name if each is now else "", new.get(path, GONE)))
         apart = [
             {name for name, _ in group}
@@ -138,12 +138,16 @@ class SettingsNoted:
     def changed(self) -> Iterator[tuple[str, Any, Any]]:
         """The names and values that differ from what was noted, and what was there before."""
         # In one pass without calls, since there may be thousands; most values are the same objects.
-        pairs = zip(self._before, [*map(call, self._reads)], strict=True)
+        pairs = [*zip(self._before, [*map(call, self._reads)], strict=True)]
         moved = [(n, v, was) for (n, was), v in pairs if v is not was and not _equal(v, was)]
         yield from moved
+        inside = set[int]()
         for name, was in self._marks:
             if not _equal(_mark(value := self._places[name].read(), self._held), was):
+                inside.add(id(value))
                 yield name, value, was
+        if inside:  # and where they are, too: so they stay one object
+            yield from ((n, v, was) for (n, was), v in pairs if v is was and id(v) in inside)
         if [*map(len, (table for table, _ in self._tables.values()))] != self._sizes:
             for name, (table, known) in self._tables.items():
                 if isinstance(table, list):  # of values, a list may be a record of its process
@@ -257,7 +261,9 @@ def unpacked(value: Any, things: Mapping[str, Any]) -> Any:
 def _copied(value: Any) -> Any:
     if is_plain_tensor(value):
         return value.detach().clone()
-    return value.copy() if type(value) is set or is_any_array(value) else value
+    if is_any_array(value):  # of one in a file, the numbers
+        return sys.modules["numpy"].array(value)
+    return value.copy() if type(value) is set else value
 
 
 def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
@@ -286,13 +292,17 @@ def _taken(now: Any, value: Any) -> Any:
     if value is now or type(value).__name__ == "Parameter":
         return value
     if is_plain_tensor(now) and is_plain_tensor(value):
-        if (now.shape, now.dtype, now.is_inference()) != (value.shape, value.dtype, False):
+        is_alike = (now.shape, now.dtype, now.is_inference()) == (value.shape, value.dtype, False)
+        if not is_alike or 0 in now.stride():  # one of `expand` has fewer numbers than its shape
             return value.to(now.device)
         now.data.copy_(value)
     elif is_any_array(now) and is_any_array(value):
         if (now.shape, now.dtype) != (value.shape, value.dtype):
             return value
         now[...] = value
+    elif type(now) is type(value) is tuple and len(now) == len(value):
+        made = tuple(map(_taken, now, value))  # its tensors may be elsewhere, too
+        return now if all(map(is_, made, now)) else made
     elif type(value) in (list, deque) and _fits(now, value):
         items = list(map(_taken, [*now, *[None] * (len(value) - len(now))], value))
         now.clear()
@@ -397,6 +407,8 @@ def _is_numbers(value: Any) -> bool:
         return False
     numpy: Any = sys.modules["numpy"]
     is_known = type(value) is numpy.ndarray or isinstance(value, numpy.number | numpy.bool_)
+    if type(value) is numpy.memmap:  # to look at a large one would read its file
+        is_known = value.flags.writeable and value.nbytes <= LARGEST
     return is_known and not value.dtype.hasobject
 
 

@@ -207,9 +207,21 @@ class OneByOne(Sampled):
         self.ones: Any = ones
         self.name: str = _named(ones)
         self.is_batched: bool = batches is not None
-        self.size: int = 1 if batches is None else batches.batch_size
-        self.drop_last: bool = batches is not None and batches.drop_last
-        self.batch: int | None = self.size if self.ranks == 1 else None
+
+    @property
+    def batch(self) -> int | None:  # type: ignore[override]
+        """The samples of a batch, if there are no other ranks."""
+        return self.size if self.ranks == 1 else None
+
+    @property
+    def size(self) -> int:
+        """The samples of a batch on this rank: a run may change them between two passes."""
+        return self.sampler.batch_size if self.is_batched else 1
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether a short last batch is left out."""
+        return self.is_batched and self.sampler.drop_last
 
     @property
     def samples(self) -> int | None:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 import re
 import threading
+import warnings
 
 import pytest
 import torch
@@ -370,3 +371,44 @@ def test_a_handler_with_an_event_of_its_own_is_no_update(caplog):
 
     Engine(lambda state, batch: None, Report()).run([1], max_epochs=1)
     assert not caplog.records
+
+
+def collecting(directory, when, *, zero, every=2):
+    """The warnings of a run that steps by hand in each second iteration, with saves."""
+    model, critic = torch.nn.Linear(2, 1), torch.nn.Linear(1, 1)
+    optimizer, others = sgd(model), sgd(critic)
+
+    def step(state, batch):
+        if zero == "before":
+            optimizer.zero_grad(set_to_none=every > 1)
+        critic(model(batch)).mean().backward()  # which leaves gradients of the critic
+        if state.iteration % every == 0:
+            optimizer.step()
+            state.fire(Events.STEP_COMPLETED)
+            if zero == "behind":
+                optimizer.zero_grad()
+        if state.iteration % 3 == 0:
+            others.zero_grad()
+            critic(model(batch).detach()).mean().backward()
+            others.step()
+
+    objects = {"model": model, "optimizer": optimizer, "critic": critic, "others": others}
+    engine = Engine(step, Checkpoint(directory, when=when), objects=objects)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        engine.run(BATCHES * 2, max_epochs=2)
+    return [str(each.message) for each in caught]
+
+
+def test_a_save_between_the_backward_passes_of_a_step_by_hand_is_told_of_once(tmp_path):
+    (said,) = collecting(tmp_path, Events.ITERATION_COMPLETED, zero="behind")
+    assert said.startswith("objects['optimizer'] makes one step for several iterations")
+
+
+def test_a_save_where_a_step_by_hand_is_made_is_not(tmp_path):
+    assert collecting(tmp_path, Events.STEP_COMPLETED, zero="behind") == []
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_nor_is_one_where_gradients_of_the_iteration_before_are_dropped(tmp_path, every):
+    assert collecting(tmp_path, Events.ITERATION_COMPLETED, zero="before", every=every) == []

@@ -1,9 +1,11 @@
 """What a run changes of what its script made is a part of the run: saved, put back, or told of."""
 
+import gc
 import sys
 import warnings
 from collections import defaultdict, deque
 from dataclasses import dataclass, field
+from functools import partial
 from io import StringIO
 from itertools import count, cycle
 from types import ModuleType, SimpleNamespace
@@ -423,8 +425,10 @@ def test_a_bare_tensor_with_an_optimizer_goes_on_and_the_target_beside_it_is_not
 
 def changed(change, directory, **objects):
     """The warnings of a run in which a function makes a change of a model or a holder once."""
-    model, holder = Net(), SimpleNamespace(inner=None, **objects)
-    engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), nn.MSELoss())
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    holder = SimpleNamespace(inner=None, optimizer=optimizer, **objects)
+    engine = supervised(model, optimizer, nn.MSELoss())
     engine.add(Checkpoint(directory))
     engine.on(Events.EPOCH_STARTED(at=2))(lambda state: change(model, holder))
     with warnings.catch_warnings(record=True) as caught:
@@ -437,6 +441,11 @@ def hook(module, given, out):
     return out * 0.5
 
 
+class Boxed:
+    def __init__(self, hidden):
+        self.hidden = hidden
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
@@ -447,12 +456,26 @@ def hook(module, given, out):
         (lambda _, holder: setattr(holder, "function", lambda: 0), "(now another function)"),
         (lambda model, holder: setattr(holder, "big", torch.ones(2**23)), "(33,554,432 bytes)"),
         (lambda model, holder: setattr(holder, "rows", [0.5] * 20_000), "rows (20,000 values)"),
+        (lambda m, _: m.head.weight.register_hook(lambda g: g), "model.head.weight (a hook more)"),
+        (
+            lambda _, holder: holder.optimizer.register_step_post_hook(lambda *_: None),
+            "(a hook more)",
+        ),
+        (lambda _, holder: setattr(holder, "part", partial(hook, 2)), "part (now another partial)"),
+        (lambda _, holder: setattr(holder, "activation", torch.sigmoid), "(now another builtin_"),
+        (lambda _, holder: setattr(holder, "dtype", torch.bfloat16), "dtype (now another dtype)"),
+        (lambda _, holder: setattr(holder, "sparse", holder.sparse * 2), "(now another Tensor)"),
+        (lambda _, holder: setattr(holder, "inner", Boxed(torch.ones(1))), "inner (with Boxed: "),
     ],
 )
 def test_what_cannot_be_put_back_is_told_at_the_save_once_and_by_name(tmp_path, change, what):
     start = {
         "net": nn.Linear(1, 1),
         "function": test_a_value_that_the_start_of_each_run_sets_goes_on_from_the_save,
+        "part": partial(hook, 1),
+        "activation": torch.tanh,
+        "dtype": torch.float32,
+        "sparse": torch.eye(2).to_sparse(),
     }
     told = [each for each in changed(change, tmp_path, **start) if "the run has changed" in each]
     assert len(told) == 1
@@ -465,10 +488,14 @@ def test_a_handle_an_iterator_or_a_library_s_object_that_comes_is_not_told_of(tm
         holder.file = files.append((tmp_path / "log").open("w")) or files[0]
         holder.rows = iter([1, 2])
         holder.lock = __import__("threading").Lock()
+        holder.loader = DataLoader([1, 2])  # of an evaluation
         model.cache = torch.ones(2**23, requires_grad=True) * 2  # of one batch: it has a graph
 
     files = []
-    assert changed(change, tmp_path / "run", file=None, rows=None, lock=None) == []
+    assert (
+        changed(change, tmp_path / "run", file=None, rows=None, lock=None, loader=DataLoader([1]))
+        == []
+    )
     files[0].close()
 
 
@@ -880,9 +907,11 @@ def test_a_save_of_a_thousand_modules_makes_hardly_a_call_for_them(tmp_path):
 
     @engine.on(Events.EPOCH_COMPLETED)
     def look(state):
+        gc.disable()  # what a collection calls is nobody's doing here
         sys.setprofile(lambda frame, event, argument: calls.write("."))
         state.control.noted.look()
         sys.setprofile(None)
+        gc.enable()
 
     engine.run([(torch.ones(2, 2), torch.ones(2, 1))], max_epochs=1)
     assert len(calls.getvalue()) < 100
