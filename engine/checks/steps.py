@@ -87,7 +87,8 @@ class _Steps:
         }
         """If there are any, steps of other optimizers do not count, such as a critic's."""
         events = {*GRADIENTS, STEP, SKIPPED, *self.updates.values()}
-        self.before = {event: self.counts[event] for event in events} | {STEP: self.state.step}
+        self.before = {event: self.counts[event] for event in events - {STEP}}
+        self.before[STEP] = self.state.step
         self.written = {name: _written(each) for name, each in run.objects.items()}
         self.first = 0
         """The iteration of the first optimizer step that no update made; 0 before it."""
