@@ -126,6 +126,7 @@ class Meetings:
 
     def end(self) -> None:
         """End the thread."""
+        self._passed = partial(int, self._passed())  # the former one holds the state of the run
         self._is_over.set()
         self._thread.join(LONGEST)  # it may be in a call of the store, whose host may be gone
 
