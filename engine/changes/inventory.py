@@ -234,7 +234,8 @@ class Inventory:
                 self.weights.append((at, partial(own["_parameters"].get, key)))
                 read = partial(getattr, value, "requires_grad")
                 notes.note(place, value.requires_grad, Spot(read, value.requires_grad_))
-                self._note_own(at, value)  # what the script has given to a parameter
+                if package_of(type(value)) == "torch":  # others may keep their numbers there
+                    self._note_own(at, value)  # what the script has given to a parameter
                 self._note_hooks(at, value, OF_WEIGHTS)
         for key, value in own["_modules"].items():
             is_known = value is not None and id(value) in self._children

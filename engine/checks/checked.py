@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..changes import is_kind_of_update
 from ..events import EventEnum, Events
 from ..modules import modules_of, parameters_of
-from ..signals import Process, Receiver
+from ..signals import PACKAGE, Process, Receiver
 from ..state import State
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ class Checked:
         self._checks: dict[Check, tuple[Any, ...]] = {}
         """The moments that each check waits for now; None for its beginning."""
         self._calls: dict[Moment, tuple[EventEnum, Receiver]] = {}
+
+    @cached_property
+    def is_bridge(self) -> bool:
+        """True if the process function is a handler's, which does all as its library does."""
+        return str(getattr(self.process, "__module__", "")).startswith(f"{PACKAGE}.handlers")
 
     @cached_property
     def updates(self) -> dict[str, Update]:

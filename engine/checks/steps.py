@@ -13,7 +13,7 @@ from ..changes import attributes_of, mentions, reached, script_functions
 from ..events import EventEnum, Events
 from ..explain import explain, warn
 from ..modules import parameters_of
-from ..signals import PACKAGE, label
+from ..signals import label
 from ..state import under_way
 from .checked import ENDS, After, Check, Checked, unwatch_steps, watch_steps
 
@@ -211,15 +211,14 @@ def check_limit(run: Checked) -> Check:
 def check_forgotten(run: Checked) -> list[Check]:
     """Warn of schedulers and averages of torch among the objects that no function ever calls."""
     checks = list[Check]()
-    is_bridge = str(getattr(run.process, "__module__", "")).startswith(f"{PACKAGE}.handlers")
     for home, kind_name, method, count, advice in CALLED:
         kind: Any = getattr(sys.modules.get(home), kind_name, ())
         found = dict[str, Any]()
         for name, each in run.objects.items():  # with no comprehension, which would be a call
             if isinstance(each, kind) and hasattr(each, count):
                 found[name] = each
-        # A bridge calls them as its library does, and a resumed run may be between two calls.
-        if found and not is_bridge and run.state.is_new:
+        # A resumed run may be between two calls.
+        if found and not run.is_bridge and run.state.is_new:
             checks.append(_check_called(run, found, kind, method, count, advice))
     return checks
 
@@ -250,7 +249,7 @@ def check_saves(run: Checked) -> Check:
     owned = {id(one) for e in run.updates.values() for one in modules.optimizers_in(e.optimizer)}
     own = {id(each): name for name, each in run.optimizers.items() if id(each) not in owned}
     state, stepped, left = run.state, dict[int, int](), dict[int, list[Any]]()
-    if not own or not state.engine.has_handlers(Events.SAVING):
+    if not own or run.is_bridge or not state.engine.has_handlers(Events.SAVING):
         return
 
     def note(optimizer: Any) -> None:

@@ -121,7 +121,13 @@ def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
     return [_root(each, kind, one) for each, one in zip(found, tensors, strict=True)]
 
 
-def norm(tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None = None) -> Tensor:
+def norm(
+    tensors: Sequence[Tensor],
+    kind: float = 2.0,
+    *,
+    beside: Tensor | None = None,
+    judged: bool = False,
+) -> Tensor:
     """The norm of all these tensors together, with as many messages as `norms`.
 
     The tensors that are split alike are one number, so that thousands of them take few operations.
@@ -129,9 +135,9 @@ def norm(tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None 
     Args:
         tensors: The tensors, or this rank's parts of them.
         kind: 2 for the Euclidean norm.
-        beside: A number that becomes its sum over all ranks, and one more if the norm is not
-            finite, before that is rounded; without a message, if all ranks are in one dimension of
-            the mesh.
+        beside: A number that becomes its sum over all ranks; without a message, if all ranks are in
+            one dimension of the mesh.
+        judged: True to make that number larger if the norm is not finite.
     """
     own = [_without_partial_sums(each) for each in tensors]
     alike = dict[tuple[Any, ...], list[Tensor]]()
@@ -150,10 +156,10 @@ def norm(tensors: Sequence[Tensor], kind: float = 2.0, *, beside: Tensor | None 
         if beside is not None and rides:
             beside.copy_(got[-1])
     together = _together(torch.stack([moved(each, found[0].device) for each in found]), kind)
-    if beside is not None:
+    if beside is not None and judged:
         beside.add_((together * 0).ne(0))
-        if not rides:
-            beside.copy_(torch.as_tensor(ranks.total(beside)))
+    if beside is not None and not rides:
+        beside.copy_(torch.as_tensor(ranks.total(beside)))
     return _root(together, kind, tensors[0])
 
 

@@ -177,14 +177,14 @@ class Gradients:
             self.norms[kind] = find(self.tensors, kind)
         return self.norms[kind]
 
-    def total(self, number: Tensor, kind: float | None) -> Tensor:
+    def total(self, number: Tensor, kind: float | None, *, judged: bool = False) -> Tensor:
         """The sum of a number over all ranks, in the message of a norm that a handler reads too.
 
-        With such a norm, the sum is one more if that is not finite.
+        If the norm is `judged`, the sum is larger where that is not finite.
         """
         if kind is None or not are_spread(self.tensors):
             return torch.as_tensor(ranks.total(number))
-        self.norms[kind] = norm(self.tensors, kind, beside=number)
+        self.norms[kind] = norm(self.tensors, kind, beside=number, judged=judged)
         return number
 
     def scale(self, factor: Tensor | float) -> None:

@@ -169,7 +169,7 @@ class NonFiniteGuard:
             place = gradients.tensors[0].device
             own = self._own_loss(new, place)
             bad = torch.zeros((), device=place) if own is None else own.float()
-            is_good = not bool(gradients.total(bad, kind))
+            is_good = not bool(gradients.total(bad, kind, judged=True))
         elif not gradients.is_plain or not are_alike(state):
             return False
         else:
