@@ -118,6 +118,8 @@ def norms(tensors: Sequence[Tensor], kind: float = 2.0) -> list[Tensor]:
         got = _over_ranks([found[number] for number in members], kind, group)
         for number, each in zip(members, got, strict=True):
             found[number] = each
+    if len({*map(DEVICE_AND_DTYPE, tensors)}) == 1:  # by few operations for all of them
+        return [*_root(torch.stack(found), kind, tensors[0])]
     return [_root(each, kind, one) for each, one in zip(found, tensors, strict=True)]
 
 
