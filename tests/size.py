@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-CORE, LINES, CODE, TESTS = 39_890, 57_795, 34_315, 87_890
+CORE, LINES, CODE, TESTS = 39_910, 57_815, 34_330, 87_900
 RINGS = tuple(f"handlers/{ring}/" for ring in ("cluster", "bridges", "tools"))
 
 

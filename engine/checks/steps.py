@@ -226,6 +226,7 @@ def check_forgotten(run: Checked) -> list[Check]:
 def _check_called(
     run: Checked, found: Mapping[str, Any], kind: type, method: str, count: str, advice: str
 ) -> Check:
+    """Warn of those whose count stays as it is, unless a function or a handler may call them."""
     before = {name: int(getattr(each, count)) for name, each in found.items()}
     functions = script_functions(run.process, run.moments.signals)
     if mentions(functions, method):
@@ -256,7 +257,8 @@ def check_saves(run: Checked) -> Check:
         if (key := id(optimizer)) not in own or under_way.get() is not state:
             return
         stepped[key] = state.iteration
-        if any(weight.grad is gradient() is not None for weight, gradient in left.pop(key, ())):
+        kept = [some for p, gradient, some in left.pop(key, ()) if p.grad is gradient() is not None]
+        if any(map(bool, kept)):
             warn(
                 f"{own.pop(key)} makes one step for several iterations, and a checkpoint between "
                 "them does not hold their gradients, so that a resumed run is another run. Let an "
@@ -271,7 +273,8 @@ def check_saves(run: Checked) -> Check:
                 if id(each) in own and stepped.get(id(each)) != state.iteration:
                     weights = parameters_of(each)
                     plain = [p for p in weights if type(p.grad).__module__ == "torch"]  # no shards
-                    left[id(each)] = [(p, ref(p.grad)) for p in plain if bool((p.grad != 0).any())]
+                    # Nobody waits for a device here: the step reads it, if the gradient is there.
+                    left[id(each)] = [(p, ref(p.grad), (p.grad != 0).any()) for p in plain]
     finally:
         unwatch_steps(note)
 

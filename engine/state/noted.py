@@ -229,7 +229,7 @@ def packed(value: Any, names: Mapping[int, str], held: Container[int] = ()) -> A
     """
     if isinstance(value, dict):
         items = {_key(key, names): packed(each, names, held) for key, each in value.items()}
-        factory = getattr(value, "default_factory", int)
+        factory = getattr(value, "default_factory", int)  # other dicts have none
         return like(value, items) if factory in FACTORIES.values() else items
     if type(value) in (list, tuple, deque):
         return like(value, [packed(each, names, held) for each in value])

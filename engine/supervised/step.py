@@ -237,7 +237,7 @@ class Supervised:
         engine.evaluation.on(Events.STARTED, stage=Stage.MEASURE)(self.share_buffers)
         engine.evaluation.on(Events.ITERATION_COMPLETED, stage=Stage.MEASURE)(self.add_loss)
         engine.evaluation.on(Events.EPOCH_COMPLETED(last=True), stage=Stage.MEASURE)(self.mean_loss)
-        if self.has_cache() is not None:
+        if self.use_cache() is not None:
             for each in (engine, engine.evaluation):
                 first = Events.ITERATION_STARTED(at=1)
                 each.on(first, stage=Stage.MEASURE)(self.refuse_cache)
@@ -261,8 +261,8 @@ class Supervised:
             if all(each is not other for other in objects):  # those are checked already
                 warn_if_it_drifts("the module in the loss function", each)
 
-    def has_cache(self) -> Any:
-        """If a model of Hugging Face's keeps what it has computed of a text; None for others."""
+    def use_cache(self) -> Any:
+        """True if a model of Hugging Face's keeps what it has computed of a text; None for others."""
         return getattr(getattr(unwrap(self.model), "config", None), "use_cache", None)
 
     def refuse_cache(self, state: State[Any, Any]) -> None:
@@ -277,7 +277,7 @@ class Supervised:
                 "attention_mask, also one of ones, models of Hugging Face take a row for one text: "
                 "leave it out; position_ids keep the texts apart"
             )
-        if mask is None and self.has_cache():
+        if mask is None and self.use_cache():
             raise ValueError(
                 "the batch has several texts in a row, by its document_ids, and models of Hugging "
                 "Face keep these apart only without a cache: model.config.use_cache = False"

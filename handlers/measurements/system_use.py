@@ -15,7 +15,7 @@ import torch
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
 from ...engine.checks import warn
-from ..common import AT_EACH_ROW
+from ..common import AT_EACH_ROW, refuse_overwriting
 
 POWERCAP = Path("/sys/class/powercap")
 GIB = 2**30
@@ -76,7 +76,12 @@ class SystemUse:
             raise ValueError(f"SystemUse(energy={self.energy!r}): needs True or a folder there is")
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Measure when the trigger fires."""
+        """Measure when the trigger fires.
+
+        Raises:
+            ValueError: The engine has another `SystemUse`.
+        """
+        refuse_overwriting(self, engine.find(SystemUse), lambda _: ("cpu/process",))
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.begin)
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
         if self.energy is not False:

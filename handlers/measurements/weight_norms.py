@@ -11,7 +11,7 @@ from torch.linalg import vector_norm
 
 from ...engine import Engine, EventEnum, Events, Stage, State, Trigger
 from ...engine.modules import are_spread, norms
-from ..common import AT_EACH_ROW, module_of
+from ..common import AT_EACH_ROW, module_of, refuse_overwriting
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,12 @@ class WeightNorms:
     when: EventEnum | Trigger = AT_EACH_ROW
 
     def attach(self, engine: Engine[Any, Any]) -> None:
-        """Measure when the trigger fires."""
+        """Measure when the trigger fires.
+
+        Raises:
+            ValueError: Another `WeightNorms` writes the same metric.
+        """
+        refuse_overwriting(self, engine.find(WeightNorms), lambda _: ("weight_norm",))
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check)
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
 

@@ -85,8 +85,10 @@ def predict(
             shards = Shards(place, is_held, select, interleaved, seconds, most, weights_sum)
             with closing(source_of(data, each_once=True)) as source:
                 rng = source.capture()
-                shards.check(source.sizes(), found.worlds(), source.beginning)
-                source.restore(rng)
+                try:
+                    shards.check(source.sizes(), found.worlds(), source.beginning)
+                finally:
+                    source.restore(rng)
         if not shards.are_complete:
             for event, function in shards.handlers.items():
                 stack.enter_context(engine.evaluation.signal(event).connected_to(function))

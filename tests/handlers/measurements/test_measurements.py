@@ -72,6 +72,12 @@ def test_a_row_at_the_end_of_an_epoch_or_of_the_run_measures_nothing_again(tmp_p
     assert [row["total/batches"] for row in rows] == [50, 100, 130]
 
 
+@pytest.mark.parametrize("two", [(WeightNorms(), WeightNorms(True)), (SystemUse(), SystemUse())])
+def test_two_of_a_kind_would_measure_into_one_metric_and_are_refused(two):
+    with pytest.raises(ValueError, match="the second would write over the result of the first"):
+        Engine(lambda state, batch: None, *two)
+
+
 def test_it_measures_by_its_trigger():
     engine = build(torch.nn.Linear(1, 1), when=Events.ITERATION_COMPLETED(every=3))
     seen = []

@@ -237,6 +237,7 @@ def test_predictions_of_other_data_of_the_same_size_are_not_taken_for_those_of_t
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(ValueError, match=r"of other data: checksum of the first batch \d+ -> \d+"):
         predict(build(), data(2.0), tmp_path)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_data_that_draw_random_numbers_are_no_other_data(tmp_path):
