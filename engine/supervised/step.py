@@ -262,7 +262,7 @@ class Supervised:
                 warn_if_it_drifts("the module in the loss function", each)
 
     def use_cache(self) -> Any:
-        """True if a model of Hugging Face's keeps what it has computed of a text; None for others."""
+        """True if a model of Hugging Face's keeps what it has computed; None for others."""
         return getattr(getattr(unwrap(self.model), "config", None), "use_cache", None)
 
     def refuse_cache(self, state: State[Any, Any]) -> None:
