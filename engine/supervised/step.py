@@ -129,11 +129,6 @@ class Supervised:
             loss_fn = partial(_with_batch, loss_fn, batch)
         elif self.move is not None:
             input, target = self.move((input, target))
-        if type(input) is Tensor:
-            call = partial(model, input)
-        else:
-            given, named = arguments(input)
-            call = partial(model, *given, **named)
         asked, samples = None, None
         if target is None:
             samples = first_length(input) or None
@@ -141,28 +136,9 @@ class Supervised:
                 target = labels_in(input)  # now, so that they are moved once
             elif not torch.is_grad_enabled():  # an evaluation may be for the predictions alone
                 loss_fn, asked = no_loss, loss_fn
-        made = None
-        try:
-            if self.compiled is not None:
-                with self.autocast or AS_IS:
-                    made, loss = self.compiled(model, loss_fn, call.args, call.keywords, target)
-            elif self.autocast is None:  # an empty context would cost a step two calls
-                made = call()
-                loss = loss_fn(made, target)
-            else:
-                with self.autocast:
-                    made = call()
-                    loss = loss_fn(made, target)
-            if asked is not None:
-                loss = self.loss_without_target(asked, made)
-        except Exception as error:
-            if target is None and loss_fn not in (own_loss, no_loss):
-                refuse_lack(error, input)
-            if isinstance(error, TypeError):
-                note_names(error, model, call.keywords)
-            elif isinstance(error, RuntimeError) and made is not None:
-                note_loss(error, made, target)
-            raise
+        made, loss = self.compute(model, loss_fn, input, target)
+        if asked is not None:
+            loss = self.loss_without_target(asked, made)
         parts = None
         if loss is not None and type(loss) is not Tensor:
             loss, parts = split_loss(loss)
@@ -184,6 +160,29 @@ class Supervised:
             if output.parts is not None:
                 metrics.claim(output.parts)
         return loss, output
+
+    def compute(self, model: Module, loss_fn: Any, input: Any, target: Any) -> tuple[Any, Any]:
+        """The output of the model, and the loss; an error tells what both were given."""
+        given, named = ((input,), {}) if type(input) is Tensor else arguments(input)
+        made = None
+        try:
+            if self.compiled is not None:
+                with self.autocast or AS_IS:
+                    return self.compiled(model, loss_fn, given, named, target)
+            if self.autocast is None:  # an empty context would cost a step two calls
+                made = model(*given, **named)
+                return made, loss_fn(made, target)
+            with self.autocast:
+                made = model(*given, **named)
+                return made, loss_fn(made, target)
+        except Exception as error:
+            if target is None and loss_fn not in (own_loss, no_loss):
+                refuse_lack(error, input)
+            if isinstance(error, TypeError):
+                note_names(error, model, named)
+            elif isinstance(error, RuntimeError) and made is not None:
+                note_loss(error, made, target)
+            raise
 
     def loss_without_target(self, loss_fn: Callable[[Any, Any], Any], made: Any) -> Any:
         """The loss of an output in an evaluation; None if its function needs a target."""

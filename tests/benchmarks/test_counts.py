@@ -25,13 +25,13 @@ from camshaft.handlers import (
     Throughput,
 )
 
-SUPERVISED_CALLS = 17
+SUPERVISED_CALLS = 18
 """Python calls of a supervised step beyond forward, loss and the optimizer's own code.
 
 Three of them announce its events: gradients can be discarded before anybody relies on them. Five
 are torch's engine and what leads to it and to the step: fewer layers than the public calls.
 """
-EVALUATION_CALLS = 16
+EVALUATION_CALLS = 17
 """Python calls of a batch of an evaluation beyond forward and loss.
 
 They are the engine's functions and the mean of the loss; what the whole pass has around it is not.
