@@ -154,8 +154,7 @@ class Inventory:
             self.made[id(value)] = name
             if not is_value:
                 self.things.setdefault(name, value)
-                if not isinstance(value, type):
-                    self._note_inside(name, value)
+                self._note_inside(name, value)
 
     def _note_place(self, found: Reach, *, is_value: bool, is_known: bool) -> None:
         """Note which value is at a place, if it is one of the script and not saved with an object.
@@ -179,7 +178,10 @@ class Inventory:
 
     def _note_inside(self, name: str, value: Any) -> None:
         """Note what an object holds, or which names it has so far."""
-        if value in self.unsaved:
+        if isinstance(value, type):
+            if is_by_user(value):
+                self.notes.note_table(name, vars(value), value)
+        elif value in self.unsaved:
             self.unsaved.note(name, value)
             if modules.is_module(value):
                 self._note_metric(name, value)

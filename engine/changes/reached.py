@@ -18,7 +18,14 @@ from typing import Any, NamedTuple
 from .. import modules
 from ..events import Events
 from ..signals import PACKAGE, is_by_user, is_foreign, is_users
-from ..state import State, generators_of, global_generators, is_kind_of_generator, once_a_type
+from ..state import (
+    GONE,
+    State,
+    generators_of,
+    global_generators,
+    is_kind_of_generator,
+    once_a_type,
+)
 
 WIDEST = 64
 """The most elements of a container that is searched: a larger container is data."""
@@ -32,7 +39,7 @@ FOREIGN = {
 """Packages whose objects and functions are not searched."""
 WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id)))
 """Types of what may call one function of a script."""
-PLAIN = (str, int, float, bool, type(None))
+PLAIN = (str, int, float, bool, type(None), type(GONE))
 FILLABLE = (list, set, dict)
 OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap)
 """Classes of Python whose objects hold a script's own values."""
@@ -49,6 +56,7 @@ FILLED = re.compile(
     rf"|\.setdefault {KEY}CALL \.(?:append|extend|add) )"
 )
 """In a code as words: `used.append`, `used[key] =`, `used.setdefault(key, []).append` and so on."""
+ASSIGNS = dis.opmap["STORE_GLOBAL"]
 MEMBERS = {"LOAD_ATTR", "LOAD_METHOD"}
 HIDDEN = {"CACHE", "COPY_FREE_VARS", "NOP", "PRECALL", "PUSH_NULL", "RESUME"}
 
@@ -224,11 +232,11 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         is_engine = (kind.__module__, kind.__name__) == ENGINE
         return _in_engine(thing, name) if is_engine else []
     own = attributes_of(thing)
-    slots, methods = _members(type(thing))
+    slots, members = _members(type(thing))
     found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
     if slots := slots and [key for key in slots if key not in own and _is_set(thing, key)]:
         found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
-    return found + [Reach(name, each) for each in methods] if methods else found
+    return found + [Reach(key or name, each) for key, each in members] if members else found
 
 
 def _is_set(thing: object, name: str) -> bool:
@@ -250,13 +258,17 @@ def attributes_of(thing: object) -> dict[str, Any]:
 
 
 @once_a_type
-def _members(kind: type) -> tuple[list[str], list[Any]]:
-    """The slots of a class, and what a script's classes define: a method may call any other one."""
+def _members(kind: type) -> tuple[list[str], list[tuple[str, Any]]]:
+    """The slots of a class; a script's classes by name, and without one what they define.
+
+    A method may call any other one, and assign to the class.
+    """
     slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in FOREIGN]
     methods = chain.from_iterable(vars(each).values() for each in own)
     # Not the members of an enum, which would have the name of any other one.
-    return [*slots], [each for each in methods if not isinstance(each, kind)]
+    defined = [("", each) for each in methods if not isinstance(each, kind)]
+    return [*slots], [*defined, *((each.__name__, each) for each in own if is_by_user(each))]
 
 
 def _named_by(function: FunctionType, name: str) -> list[Reach]:
@@ -266,8 +278,9 @@ def _named_by(function: FunctionType, name: str) -> list[Reach]:
     for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         if cell != EMPTY:
             found.append(Reach(key, cell.cell_contents, function, cell, "cell_contents"))
-    names = _names_in(code)
-    found += [Reach(k, table[k], function, table, k) for k in names if k in table]
+    names, made = _names_in(code), _made_by(code)
+    known = (k for k in names if k in table or k in made)  # what it makes may not be there yet
+    found += [Reach(k, table.get(k, GONE), function, table, k) for k in known]
     seen = set[int]()
     for key, thing, *_ in found:  # which grows by modules in packages, such as helpers.settings
         if isinstance(thing, ModuleType) and is_users(thing) and id(thing) not in seen:
@@ -285,6 +298,14 @@ def _names_in(code: CodeType) -> tuple[str, ...]:
     """The names of the globals and attributes in a function's code, and in functions inside it."""
     # In the order of the code: that of a set would differ between two processes.
     return tuple(dict.fromkeys(chain.from_iterable(each.co_names for each in _codes(code))))
+
+
+@lru_cache(maxsize=1024)
+def _made_by(code: CodeType) -> set[str]:
+    """The globals that a function's code, and functions inside it, assign."""
+    own = [each for each in _codes(code) if ASSIGNS in each.co_code[::2]]
+    found = chain.from_iterable(map(dis.get_instructions, own))
+    return {each.argval for each in found if each.opcode == ASSIGNS}
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

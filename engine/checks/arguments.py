@@ -78,6 +78,8 @@ def no_handler(given: Any) -> TypeError:
 def _instead(given: Any) -> str:
     if isinstance(given, type):
         return f"make one: engine.add({given.__name__}(...))"
+    if isinstance(given, dict):
+        return 'for objects by name, write Engine(process, objects={"model": model, ...})'
     if isinstance(given, list | tuple):
         return "for each of several, write engine.add(*handlers)"
     if hasattr(given, "param_groups"):

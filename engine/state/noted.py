@@ -60,8 +60,8 @@ class SettingsNoted:
         self._before: list[tuple[str, Any]] = []
         self._marks: list[tuple[str, Any]] = []
         """What tells of a change inside a value, of those that can change in place."""
-        self._tables: dict[str, tuple[Any, frozenset[Any]]] = {}
-        """By the name of the owner: names with values, and those that are known."""
+        self._tables: dict[str, tuple[Any, Any, frozenset[Any]]] = {}
+        """By the name of the owner: names with values, what takes new ones, and known names."""
         self._sizes: list[int] = []
         self._seen: set[tuple[int, Any]] = set()
 
@@ -91,11 +91,14 @@ class SettingsNoted:
             self._seen.add((id(holder), key))
             self.note(name, value, _place_of(holder, key), is_known=is_known)
 
-    def note_table(self, name: str, table: Any) -> None:
-        """Note which names are in a table, or how many elements in a list, to find new ones."""
+    def note_table(self, name: str, table: Any, holder: Any = None) -> None:
+        """Note which names are in a table, or how many elements in a list, to find new ones.
+
+        The `holder` is the class that has the table.
+        """
         if name not in self._tables:
             known = range(len(table)) if isinstance(table, list) else table
-            self._tables[name] = table, frozenset(known)
+            self._tables[name] = table, holder or table, frozenset(known)
             self._sizes.append(len(table))
 
     def places(self, names: Iterable[str]) -> dict[str, Spot]:
@@ -106,8 +109,8 @@ class SettingsNoted:
             if name in self._places:
                 found[name] = self._places[name]
             elif owner in self._tables:
-                table, _ = self._tables[owner]
-                found[name] = _place_of(table, int(key) if isinstance(table, list) else key)
+                table, holder, _ = self._tables[owner]
+                found[name] = _place_of(holder, int(key) if isinstance(table, list) else key)
         return found
 
     def shared(self, values: Mapping[str, Any]) -> set[str]:
@@ -148,13 +151,15 @@ class SettingsNoted:
                 yield name, value, was
         if inside:  # and where they are, too: so they stay one object
             yield from ((n, v, was) for (n, was), v in pairs if v is was and id(v) in inside)
-        if [*map(len, (table for table, _ in self._tables.values()))] != self._sizes:
-            for name, (table, known) in self._tables.items():
+        if [*map(len, (table for table, *_ in self._tables.values()))] != self._sizes:
+            for name, (table, holder, known) in self._tables.items():
                 if isinstance(table, list):  # of values, a list may be a record of its process
                     count = range(len(known), len(table))
                     new: Any = [n for n in count if extent_of(table[n]) is None]
                 else:
-                    new = sorted(key for key in table.keys() - known if type(key) is str)
+                    own = "__" if isinstance(holder, type) else ()  # Python's, in a class
+                    keys = (key for key in table.keys() - known if type(key) is str)
+                    new = sorted(key for key in keys if not key.startswith(own))
                 yield from ((f"{name}.{key}", table[key], None) for key in new)
 
 
@@ -276,12 +281,14 @@ def assign(place: Spot, value: Any, is_shared: bool = False) -> None:
         new = _taken(now, value)
         if new is not now and place.write is not None:
             place.write(new)
-    elif isinstance(place.write, partial) and place.write.func in (setitem, _set_item):
+    elif isinstance(place.write, partial) and place.write.func in (setitem, _set_item, setattr):
         table, key = place.write.args  # the name came later, or is gone
         if isinstance(table, list):
             del table[key:]
-        else:
+        elif isinstance(table, dict):
             table.pop(key, None)
+        elif isinstance(table, type) and key in vars(table):
+            delattr(table, key)
 
 
 def _taken(now: Any, value: Any) -> Any:

@@ -122,6 +122,7 @@ def test_handler_objects_attach_themselves_and_add_returns_the_engine():
         (Stage, "an object rather than a class"),
         (lambda state: None, "use @engine.on"),
         ([object(), object()], r"write engine.add\(\*handlers\)"),
+        ({"model": Stage}, r"write Engine\(process, objects="),
         (SimpleNamespace(optimizer=None, step=print), r"write engine.add\(LRSchedule\(scheduler"),
     ],
 )

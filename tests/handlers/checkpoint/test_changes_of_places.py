@@ -126,6 +126,45 @@ def test_what_a_place_holds_is_part_of_the_run(tmp_path, change):
     assert script(change, tmp_path / "left", 4) == whole
 
 
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_variable_and_attributes_of_a_class_that_the_run_makes_go_on(tmp_path, left):
+    def start(directory, epochs):
+        class Tracker:
+            calls = 0.0
+
+            def smooth(self, loss):
+                kind = type(self)
+                kind.calls += 1
+                if not hasattr(kind, "average"):
+                    kind.average = loss
+                kind.average = 0.9 * kind.average + 0.1 * loss
+                return kind.average + kind.calls
+
+        tracker, model = Tracker(), nn.Linear(3, 1, bias=False)
+        model.weight.data.fill_(1.0)
+        globals().pop("RUNNING", None)
+
+        def step(state, batch):
+            global RUNNING  # noqa: PLW0603  as scripts do
+            loss = model(batch).square().mean()
+            try:
+                RUNNING = 0.9 * RUNNING + 0.1 * loss.item()
+            except NameError:
+                RUNNING = loss.item()
+            (loss / (RUNNING + tracker.smooth(loss.item()))).backward()
+            model.weight.data -= 0.1 * model.weight.grad
+            model.weight.grad = None
+
+        engine = Engine(step, objects={"model": model})
+        engine.add(Checkpoint(directory, resume=True, when=Events.ITERATION_COMPLETED))
+        engine.run([X, X + 1, X + 2], max_epochs=epochs)
+        return model.weight.tolist(), tracker.average, Tracker.calls, RUNNING
+
+    whole = start(tmp_path / "whole", 3)
+    start(tmp_path / "left", left)
+    assert start(tmp_path / "left", 3) == whole
+
+
 def told(change, tmp_path, holder, data=None):
     """What is said of a run in which a function makes a change of a holder in iteration 3."""
 
