@@ -244,7 +244,7 @@ class Feed(Generic[Batch]):
             has_copies = source.skips and bool(getattr(source.data, "num_workers", 0))
             doubts = source.doubts() + (of_workers(source.data) if has_copies else [])
             # A later step may be the first one that writes into the batches of a list.
-            self._has_warned = bool(doubts) or not source.tensors
+            self._has_warned = bool(doubts) or not (source.tensors or source.trail)
             for doubt in doubts:
                 logger.warning("a resumed run may not be the same to the last bit: %s", doubt)
 
@@ -252,6 +252,7 @@ class Feed(Generic[Batch]):
         """Drop the iterators, so that the workers end with the run."""
         self.is_open, self._pass = False, None
         if "source" in vars(self):
+            self.source.trail = None  # its iterator may have workers
             self.source.close()
 
     def _goes_on(self) -> bool:

@@ -7,13 +7,14 @@ import re
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
+from gc import get_referents
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
 from zlib import crc32
 
 from .. import ranks
-from ..state import Position
+from ..state import Position, capture_generators
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -30,6 +31,8 @@ OF_LIST = "list of batches"
 WIDEST = 16
 """The most samples of a batch, or elements of a container, that are looked at."""
 DEEPEST = 5
+MOST = 100
+"""The objects that an iterator holds among which a loader is looked for."""
 WHOLE = 2**20
 """Up to so many bytes, a tensor of the first batch is looked at as a whole."""
 LONGEST = 200
@@ -47,10 +50,27 @@ class Trail:
         """By the number of the batch, the latest two checksums: of all, and of labels and texts."""
         self.first: int = 0
         """The checksum of the first batch."""
+        self._draws = False
+        """True if random numbers were drawn as the second batch was read."""
+        self._batches: Any = None
 
     def follow(self, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, of which some are looked at on their way."""
+        self._batches = batches
         return chain.from_iterable(self._pieces(batches))
+
+    def draws_ahead(self, consumed: int) -> bool:
+        """True if batches behind the `consumed` ones have drawn random numbers already.
+
+        A generator of a script, or an iterator, has the loader that is ahead among what it holds.
+        """
+        left, ahead = [self._batches] if self._draws else [], False
+        for each in left:
+            if hasattr(type(each), "_next_data"):  # an iterator of torch's loader
+                ahead |= each._num_yielded > consumed
+            inner = get_referents(each) if len(left) < MOST else ()
+            left += [e for e in inner if type(e) is dict or hasattr(type(e), "__next__")]
+        return ahead
 
     def at(self, consumed: int) -> str:
         """The checksums of the first batch, and of the first `consumed` ones: see `totals`."""
@@ -65,8 +85,11 @@ class Trail:
             is_first = number < FIRST
             step = 1 if is_first else EACH - number % EACH
             yield islice(batches, step - 1)
+            rng = capture_generators() if number == 1 else None
             if (batch := next(batches, END)) is END:
                 return
+            if rng is not None:
+                self._draws = capture_generators() != rng
             number, lines = number + step, [*text_lines(batch)]
             total = crc32("\n".join(lines).encode(), total)
             named = crc32("\n".join(filter(NAMES.search, lines)).encode(), named)

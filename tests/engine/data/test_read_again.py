@@ -727,6 +727,56 @@ def test_a_lazy_loader_whose_batches_draw_says_so(doubts):
     assert "draws a seed when its first batch is asked for" in message
 
 
+def one_ahead(loader):
+    before = None
+    for batch in loader:
+        if before is not None:
+            yield before
+        before = batch
+    yield before
+
+
+class OneAhead:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        self.batches = iter(self.loader)
+        self.next = next(self.batches, None)
+        return self
+
+    def __next__(self):
+        if (batch := self.next) is None:
+            raise StopIteration
+        self.next = next(self.batches, None)
+        return batch
+
+
+class Noisy(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return index + torch.rand(())
+
+
+@pytest.mark.parametrize("make", [lambda loader: Wrapped(loader, one_ahead), OneAhead])
+def test_batches_that_are_read_and_drawn_ahead_of_the_run_are_told_of(make, doubts, caplog):
+    (message,) = doubts(make(DataLoader(Noisy(), 2)))
+    assert "reads batches ahead of the run" in message
+    caplog.clear()
+    assert doubts(make(DataLoader(range(8), 2, shuffle=True))) == []  # drawn as the pass begins
+    assert doubts(Wrapped(DataLoader(Noisy(), 2), iter)) == []
+
+
+class Wrapped:
+    def __init__(self, loader, read):
+        self.loader, self.read = loader, read
+
+    def __iter__(self):
+        return iter(self.read(self.loader))
+
+
 class Deep(Dataset):
     def __init__(self):
         self.transforms = [SimpleNamespace(noise=random.Random(1))]
