@@ -24,6 +24,7 @@ class WeightNorms:
     Args:
         each: True to measure the norm of each parameter too.
         object: The model's name in `engine.objects`.
+        name: For several models: the metric is then `"weight_norm/<name>"`.
         when: When to measure; by default when loggers write a row.
 
     >>> model = torch.nn.Linear(1, 1)
@@ -36,7 +37,13 @@ class WeightNorms:
     each: bool = False
     _: KW_ONLY
     object: str = "model"
+    name: str | None = None
     when: EventEnum | Trigger = AT_EACH_ROW
+
+    @property
+    def metric(self) -> str:
+        """The name of the metric."""
+        return "weight_norm" if self.name is None else f"weight_norm/{self.name}"
 
     def attach(self, engine: Engine[Any, Any]) -> None:
         """Measure when the trigger fires.
@@ -44,7 +51,7 @@ class WeightNorms:
         Raises:
             ValueError: Another `WeightNorms` writes the same metric.
         """
-        refuse_overwriting(self, engine.find(WeightNorms), lambda _: ("weight_norm",))
+        refuse_overwriting(self, engine.find(WeightNorms), lambda each: (each.metric,))
         engine.on(Events.STARTED, stage=Stage.MEASURE)(self.check)
         engine.on(self.when, stage=Stage.MEASURE)(self.measure)
 
@@ -58,15 +65,15 @@ class WeightNorms:
         kinds = (Tensor.is_floating_point, Tensor.is_complex)
         own = model.named_parameters()
         named = [(n, p.detach()) for n, p in own if any(kind(p) for kind in kinds)]
-        if not named or state.metrics.is_fresh("weight_norm"):  # at the end of an epoch or run
+        if not named or state.metrics.is_fresh(self.metric):  # at the end of an epoch or run
             return
         found = _norms(dict(named))
         if self.each:
             for name, norm in found.items():
-                state.metrics[f"weight_norm/{name}"] = norm
+                state.metrics[f"{self.metric}/{name}"] = norm
         first, *_ = found.values()
         together = torch.stack([norm.to(first.device, first.dtype) for norm in found.values()])
-        state.metrics["weight_norm"] = vector_norm(together)
+        state.metrics[self.metric] = vector_norm(together)
 
 
 def _norms(named: dict[str, Tensor]) -> dict[str, Tensor]:
