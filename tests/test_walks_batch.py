@@ -60,8 +60,8 @@ def walks(*handlers):
 def test_a_micro_batch_passes_few_files_and_calls():
     without_a_step, with_a_step = walks()[LATER + 1 : LATER + 3]
     assert len(set(without_a_step)) <= 7
-    assert len(without_a_step) <= 13
-    assert 20 < len(with_a_step) <= 45
+    assert len(without_a_step) <= 14
+    assert 20 < len(with_a_step) <= 46
     assert len(set(with_a_step)) <= 12
 
 

@@ -8,10 +8,10 @@ import sys
 import types
 from argparse import Namespace
 from collections import ChainMap, UserDict, UserList, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
-from operator import attrgetter
+from operator import attrgetter, methodcaller
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -46,6 +46,8 @@ OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap)
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
 MRO = attrgetter("__mro__")
+SLOTS, VALUES = methodcaller("get", "__slots__", ()), methodcaller("values")
+NAMES_OF = attrgetter("co_names")
 EMPTY = types.CellType()
 """Equal to a cell whose variable has no value yet."""
 UPDATES = f"{PACKAGE}.engine.update"
@@ -263,12 +265,12 @@ def _members(kind: type) -> tuple[list[str], list[tuple[str, Any]]]:
 
     A method may call any other one, and assign to the class.
     """
-    slots = chain.from_iterable(vars(each).get("__slots__", ()) for each in kind.__mro__)
+    slots = chain.from_iterable(map(SLOTS, map(vars, kind.__mro__)))
     own = [each for each in kind.__mro__ if each.__module__.partition(".")[0] not in FOREIGN]
-    methods = chain.from_iterable(vars(each).values() for each in own)
+    methods = chain.from_iterable(map(VALUES, map(vars, own)))
     # Not the members of an enum, which would have the name of any other one.
     defined = [("", each) for each in methods if not isinstance(each, kind)]
-    return [*slots], [*defined, *((each.__name__, each) for each in own if is_by_user(each))]
+    return [*slots], defined + [(each.__name__, each) for each in own if is_by_user(each)]
 
 
 def _named_by(function: FunctionType, name: str) -> list[Reach]:
@@ -278,9 +280,10 @@ def _named_by(function: FunctionType, name: str) -> list[Reach]:
     for key, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         if cell != EMPTY:
             found.append(Reach(key, cell.cell_contents, function, cell, "cell_contents"))
-    names, made = _names_in(code), _made_by(code)
-    known = (k for k in names if k in table or k in made)  # what it makes may not be there yet
-    found += [Reach(k, table.get(k, GONE), function, table, k) for k in known]
+    names, made = _names_in(code)
+    found += [  # what the function makes may not be there yet
+        Reach(k, table.get(k, GONE), function, table, k) for k in names if k in table or k in made
+    ]
     seen = set[int]()
     for key, thing, *_ in found:  # which grows by modules in packages, such as helpers.settings
         if isinstance(thing, ModuleType) and is_users(thing) and id(thing) not in seen:
@@ -293,27 +296,30 @@ def _named_by(function: FunctionType, name: str) -> list[Reach]:
     return [*found, *starmap(Reach, given)]
 
 
-@lru_cache(maxsize=1024)
-def _names_in(code: CodeType) -> tuple[str, ...]:
-    """The names of the globals and attributes in a function's code, and in functions inside it."""
-    # In the order of the code: that of a set would differ between two processes.
-    return tuple(dict.fromkeys(chain.from_iterable(each.co_names for each in _codes(code))))
+class Names(NamedTuple):
+    """The names in a function's code, and in functions inside it."""
+
+    read: tuple[str, ...]
+    """Of globals and attributes, in the order of the code: a set would differ in two processes."""
+    made: set[str]
+    """The globals that it assigns."""
 
 
 @lru_cache(maxsize=1024)
-def _made_by(code: CodeType) -> set[str]:
-    """The globals that a function's code, and functions inside it, assign."""
-    own = [each for each in _codes(code) if ASSIGNS in each.co_code[::2]]
-    found = chain.from_iterable(map(dis.get_instructions, own))
-    return {each.argval for each in found if each.opcode == ASSIGNS}
+def _names_in(code: CodeType) -> Names:
+    codes, made = _codes(code), set[str]()
+    for each in codes:
+        if ASSIGNS in each.co_code[::2]:  # few functions do, and to take one apart takes long
+            made |= {one.argval for one in dis.get_instructions(each) if one.opcode == ASSIGNS}
+    return Names(tuple(dict.fromkeys(chain.from_iterable(map(NAMES_OF, codes)))), made)
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
+def _codes(code: CodeType) -> list[CodeType]:
     """A function's code, and the code of functions and comprehensions inside it."""
-    yield code
-    for each in code.co_consts:
-        if isinstance(each, CodeType):
-            yield from _codes(each)
+    found = [code]
+    for each in found:  # which grows
+        found += [inner for inner in each.co_consts if isinstance(inner, CodeType)]
+    return found
 
 
 def called_by(functions: Iterable[object]) -> set[CodeType]:
@@ -325,7 +331,7 @@ def called_by(functions: Iterable[object]) -> set[CodeType]:
     called = {code for each in given if (code := getattr(each, "__code__", None))}
     called |= {code for code in named if code.co_name == "__call__"}
     while True:
-        names = set(chain.from_iterable(map(_names_in, called)))
+        names = set(chain.from_iterable(_names_in(each).read for each in called))
         more = {c for c in named.keys() - called if (named[c] | {c.co_name}) & names}
         if not more:
             return called
@@ -334,7 +340,7 @@ def called_by(functions: Iterable[object]) -> set[CodeType]:
 
 def mentions(functions: Iterable[object], name: str) -> bool:
     """True if the code of functions, or of those that they may call, has a name, as of a method."""
-    return any(name in _names_in(code) for code in called_by(functions))
+    return any(name in _names_in(code).read for code in called_by(functions))
 
 
 def is_only_filled(names: Iterable[str], codes: Iterable[CodeType]) -> bool:

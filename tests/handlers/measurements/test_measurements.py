@@ -81,7 +81,9 @@ def test_two_of_a_kind_would_measure_into_one_metric_and_are_refused(two):
 def test_two_models_are_measured_under_names_of_their_own():
     models = {"model": torch.nn.Linear(1, 1), "critic": torch.nn.Linear(2, 1, bias=False)}
     norms = WeightNorms(), WeightNorms(True, object="critic", name="critic")
-    metrics = Engine(lambda state, batch: None, *norms, objects=models).run([1]).metrics
+    metrics = (
+        Engine(lambda state, batch: None, *norms, objects=models).run([1], max_epochs=1).metrics
+    )
     expected = {"weight_norm", "weight_norm/critic", "weight_norm/critic/weight"}
     assert metrics.keys() == expected
     assert metrics["weight_norm/critic"] == metrics["weight_norm/critic/weight"]
