@@ -85,7 +85,9 @@ class Inventory:
         """By identity: all names of a list, set or dict."""
         roots = [*self._roots()]
         for found in search(roots, _is_kind_of_leaf, self._is_leaf, self.names):
-            if found.name and id(found.owner) not in self._whole:
+            if id(found.owner) in self._whole:
+                self._whole |= {id(found.value)} if type(found.value) in CONTAINERS else set()
+            elif found.name:
                 self._note(found)
 
     def _roots(self) -> Iterator[tuple[str, Any]]:

@@ -68,6 +68,7 @@ CHANGES = {
     "a variable of a module": lambda s: setattr(SETTINGS, "gain", SETTINGS.gain * 0.9),
     "a number of several processes": lambda s: setattr(s.shared, "value", 1 + s.shared.value),
     "a tensor of one number": lambda s: setattr(s, "wide", s.wide * 0.9),
+    "containers in others, another": lambda s: setattr(s, "deep", {"a": [{"b": s.deep_gain() * 2}]}),
 }
 
 
@@ -81,6 +82,7 @@ def script(what, directory, until=None):
     s.weight.gain, s.gains = 1.0, np.memmap(f"{directory}.npy", "float32", "w+", shape=2)
     s.gains[:] = SETTINGS.gain = 1
     s.factor = s.own.factor = torch.ones(1)
+    s.deep, s.deep_gain = {"a": [{"b": torch.ones(1)}]}, lambda: s.deep["a"][0]["b"]
     s.shared = multiprocessing.Value("d", 1.0)
     s.scale = scale = lambda value: value * getattr(scale, "gain", 1.0)
     optimizer, batches = torch.optim.SGD(model.parameters(), 0.1), []
@@ -88,7 +90,7 @@ def script(what, directory, until=None):
     def step(state, batch):
         batches.append([each.tolist() for each in batch])
         loss = s.scale(model(batch[0] * s.wide) - batch[1]).square().mean() * float(s.gains[0])
-        loss = loss * s.factor.item() * s.own.factor.item()
+        loss = loss * s.factor.item() * s.own.factor.item() * s.deep_gain()
         (loss * s.weight.gain * s.own.phase.value * SETTINGS.gain * s.shared.value).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -108,4 +110,5 @@ def script(what, directory, until=None):
 def test_a_change_in_a_part_of_what_a_script_holds_goes_on_in_mid_epoch(what, tmp_path):
     batches, weights = script(what, tmp_path / "whole")
     script(what, tmp_path / "parts", until=7)
-    assert script(what, tmp_path / "parts") == (batches[7:], weights)
+    script(what, tmp_path / "parts", until=12)
+    assert script(what, tmp_path / "parts") == (batches[12:], weights)
