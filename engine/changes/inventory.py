@@ -189,7 +189,7 @@ class Inventory:
 
     def _note_inside(self, name: str, value: Any) -> None:
         """Note what an object holds, or which names it has so far."""
-        if isinstance(value, list | deque | set) and is_kind_by_user(type(value)):
+        if issubclass(type(value), list | deque | set) and is_kind_by_user(type(value)):
             self.notes.note_items(f"{name}{ITEMS}", value)
         if value in self.unsaved:
             self.unsaved.note(name, value)

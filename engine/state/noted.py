@@ -206,7 +206,7 @@ def extent_of(value: Any, held: Container[int] = ()) -> tuple[int, int] | None:
                 for key in each  # also tensors and modules, by their names
             ):
                 return None
-        elif isinstance(each, Enum) and each is not value:  # which has a name of its own
+        elif issubclass(kind, Enum) and each is not value:  # which has a name of its own
             count += 1
         elif _is_numbers(each):
             count, size = count + 1, size + (0 if id(each) in held else each.nbytes)
