@@ -8,6 +8,7 @@ import sys
 import threading
 from collections import Counter
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 import torch
@@ -20,15 +21,12 @@ ROOT = Path(camshaft.__file__).parent
 BATCH = torch.zeros(3, 4), torch.zeros(3, 2)
 
 
-class Calls(Counter):
-    """Of no kind of container that a run notes."""
-
-
 class Walk:
     """Counts the calls of functions under `engine/` and `handlers/`, by file, in a `with` block."""
 
     def __init__(self):
-        self.calls = Calls()
+        self.calls = Counter()
+        self._files = SimpleQueue()  # of no kind that a run notes
 
     def __enter__(self):
         threading.setprofile(self._note)
@@ -38,13 +36,14 @@ class Walk:
     def __exit__(self, *_):
         sys.setprofile(None)
         threading.setprofile(None)
+        self.calls.update(self._files.get() for _ in range(self._files.qsize()))
 
     def _note(self, frame, event, _):
         if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
             file = Path(frame.f_code.co_filename).relative_to(ROOT)
             # A name's first import is no part of the walk.
             if file.parts[0] in ("engine", "handlers") and file.name != "late.py":
-                self.calls[file.as_posix()] += 1
+                self._files.put(file.as_posix())
 
 
 def second_save(directory, engine):

@@ -36,8 +36,8 @@ from ..state import (
     walk,
 )
 from .held import address_of, addresses_in, numbers_in
-from .inventory import DATA, OF_DATA, Inventory, is_kept, is_kind_by_user, script_functions
-from .reached import FILLABLE, called_by, is_only_filled, trains
+from .inventory import ITEMS, Inventory, is_kept, is_kind_by_user, script_functions
+from .reached import DATA, FILLABLE, OF_DATA, OF_SET, called_by, is_only_filled, trains
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -127,13 +127,15 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
+            elif OF_SET in name:
+                lost[name] = "of an element of a set, which comes in another order: use a list"
             elif (made := self._inventory.name_of(value, name)) is not None:
                 values[name] = Named(made)
             elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
                     values[name] = packed(value, self._settings, self._parameters)
                 except KeyError:
-                    lost[name] = "by keys that are no weights or modules of engine.objects"
+                    lost[name] = "with keys or enums that are not known before the run"
             elif why and value is not self._state.batch and value is not self._state.output:
                 lost[name] = why
             if self._has_copies and name.startswith(OF_WORKERS):
@@ -227,7 +229,7 @@ class Changes:
     @property
     def unsaved(self) -> dict[str, Any]:
         """By expression: the objects with a state that a script uses, and no checkpoint holds."""
-        return self._inventory.unsaved.objects
+        return {name: each for name, (each, _) in self._inventory.unsaved.noted.items()}
 
     @contextmanager
     def kept(self) -> Generator[list[str], None, None]:
@@ -285,11 +287,13 @@ class Changes:
         saved = addresses_in(engine.objects.values()) if any(tensors.values()) else set()
         names |= {name for name, addresses in tensors.items() if addresses and addresses <= saved}
         known = self._records
-        new = [n for n, (v, _) in found.items() if isinstance(v, FILLABLE) and n not in known]
+        kinds = {n: FILLABLE if n[-3:] != ITEMS else tuple for n in found.keys() - known}
+        new = [n for n, each in kinds.items() if isinstance(found[n][0], each)]
         codes = called_by(self._inventory.functions) if new else ()
         for name in new:
             # By all its names; by its own alone too, as an identity may be given out again.
-            names_of = [name], [name, *self._inventory.names.get(id(found[name][0]), ())]
+            own = name.removesuffix(ITEMS)
+            names_of = [own], [own, *self._inventory.names.get(id(found[name][0]), ())]
             known[name] = all(is_only_filled(each, codes) for each in names_of)
         return found.keys() & (names | {name for name in found if known.get(name)})
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from enum import Enum
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -24,6 +26,9 @@ from ..state import (
 )
 from .held import is_stateful
 from .reached import (
+    DATA,
+    FEW,
+    OF_DATA,
     OPEN,
     PLAIN,
     Reach,
@@ -37,15 +42,13 @@ from .reached import (
 )
 from .unsaved import Unsaved, is_kind_of_iterator
 
-DATA = "data"
-"""The name of a run's data in expressions."""
-OF_DATA = (f"{DATA}.", f"{DATA}[")
-"""How the names of its parts begin: a variable of the script may be called `data_size`."""
 OF_MODULES = {"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", *HOOKS}
 """Attributes of a module that are noted by what they hold, or are in its `state_dict`."""
 OF_OPTIMIZERS = {"state", "param_groups", "defaults"}
 HOLDERS = (FunctionType, dict, type, *OPEN)
 COMPUTES = (FunctionType, MethodType, BuiltinFunctionType, partial)
+ITEMS = "[:]"
+"""What the name of all that a list of a class of the script's holds has at its end."""
 OTHERS = (complex, frozenset, range, slice, *COMPUTES)
 OF_OTHERS = {"decimal", "fractions", "torch.dtype", "torch.Tensor"}
 """Values, and their modules, that no checkpoint holds (sparse tensors): a change is told of."""
@@ -65,7 +68,10 @@ class Inventory:
         self.parameters: set[int] = {*map(id, weights)} & self._held
         """The ids of parameters that a checkpoint holds; not of buffers, which it may lack."""
         self.notes: SettingsNoted = SettingsNoted(self.parameters)
-        self._of_optimizers: set[int] = {*_groups_and_states(state.engine.objects.values())}
+        own = [e for e in state.engine.objects.values() if hasattr(type(e), "add_param_group")]
+        parts = [(e.param_groups, *e.param_groups, getattr(e, "state", e)) for e in own]
+        self._of_optimizers: set[int] = {*map(id, chain.from_iterable(parts))}
+        """Their groups and states, which they save and load in place."""
         self._whole: set[int] = set()
         """Containers that are noted as one value, and parts of the data that the position saves."""
         self.settings: dict[int, str] = {}
@@ -84,7 +90,7 @@ class Inventory:
         self.names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
         roots = [*self._roots()]
-        for found in search(roots, _is_kind_of_leaf, self._is_leaf, self.names):
+        for found in search(roots, trains, self._is_leaf, self.names):
             if id(found.owner) in self._whole:
                 self._whole |= {id(found.value)} if type(found.value) in CONTAINERS else set()
             elif found.name:
@@ -139,16 +145,18 @@ class Inventory:
 
     def _is_leaf(self, thing: Any) -> bool:
         """True for what is noted as one value, or warned of."""
-        of_others = id(thing) in self._whole or id(thing) in self._of_optimizers
-        return of_others or thing in self.unsaved
+        if id(thing) in self._whole or id(thing) in self._of_optimizers or thing in self.unsaved:
+            return True
+        is_wide = type(thing) in CONTAINERS and len(thing) > FEW
+        return is_kind_of_generator(type(thing)) or (is_wide and extent_of(thing) is not None)
 
     def _note(self, found: Reach) -> None:
         """Note what a search has found: the value of a name, and what the value itself holds."""
         name, value, *_ = found
         if id(value) in self._of_optimizers:
             return
-        is_value = isinstance(value, PLAIN) or extent_of(value) is not None
-        is_known = not isinstance(value, PLAIN) and id(value) in self.made
+        is_value = type(value) in PLAIN or extent_of(value) is not None
+        is_known = type(value) not in PLAIN and id(value) in self.made
         if is_value and type(value) in CONTAINERS:
             self._whole.add(id(value))
         self._note_place(found, is_value=is_value, is_known=is_known)
@@ -156,6 +164,8 @@ class Inventory:
             self.made[id(value)] = name
             if not is_value:
                 self.things.setdefault(name, value)
+                if isinstance(value, Enum):
+                    self.settings[id(value)] = name  # for those in containers
                 self._note_inside(name, value)
 
     def _note_place(self, found: Reach, *, is_value: bool, is_known: bool) -> None:
@@ -165,7 +175,7 @@ class Inventory:
         """
         name, value, owner, holder, key = found
         if holder is None:
-            if is_value and not isinstance(value, PLAIN):
+            if is_value and type(value) not in PLAIN:
                 self.notes.note(name, value)
             return
         is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
@@ -183,17 +193,20 @@ class Inventory:
         if isinstance(value, type):
             if is_by_user(value):
                 self.notes.note_table(name, vars(value), value)
-        elif value in self.unsaved:
+            return
+        if issubclass(type(value), list | deque | set) and is_kind_by_user(type(value)):
+            self.notes.note_items(f"{name}{ITEMS}", value)
+        if value in self.unsaved:
             self.unsaved.note(name, value)
-            if modules.is_module(value):
-                self._note_metric(name, value)
+            for path, each in value.named_modules() if modules.is_module(value) else ():
+                self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)  # sums of a metric
         elif modules.is_module(value):  # such as a loss
             self._note_model(name, value)
         elif is_kind_of_generator(type(value)) and is_kind_by_user(type(value)):
             self._note_own(name, value)  # such as the counter of a `random.Random` of the script
         elif trains(type(value)):
             self._note_optimizer(name, value)
-        elif type(value) in (dict, list):
+        elif isinstance(value, dict) or type(value) is list:
             self.notes.note_table(name, value)
         elif isinstance(value, FunctionType) and is_by_user(value):
             self.notes.note_table(name, vars(value))
@@ -211,11 +224,6 @@ class Inventory:
                 self.things[mode] = each
                 found += self._note_module(place, each)
         return found
-
-    def _note_metric(self, name: str, outer: Any) -> None:
-        """Note the sums of a metric with a network."""
-        for path, each in outer.named_modules():
-            self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)
 
     def _note_own(self, name: str, thing: Any, hidden: Container[str] = ()) -> None:
         """Note the attributes of a thing; of a class of torch, only those with public names."""
@@ -274,14 +282,6 @@ class Inventory:
                     self.notes.note(f"{name}.param_groups[{n}]['params'][{m}]", each)
 
 
-def _groups_and_states(things: Iterable[Any]) -> Iterator[int]:
-    """The identities of the groups and states of optimizers, which these save and load in place."""
-    for each in things:
-        if hasattr(type(each), "add_param_group"):
-            groups = each.param_groups
-            yield from map(id, (groups, *groups, getattr(each, "state", each)))
-
-
 def script_functions(
     process: Callable[..., Any], signals: Mapping[Any, Any]
 ) -> list[Callable[..., Any]]:
@@ -321,18 +321,11 @@ def _parts_of(data: object) -> Iterator[tuple[str, Any]]:
                     left.append((f"{name}.{key}", inner))
 
 
-@once_a_type
-def _is_kind_of_leaf(kind: type) -> bool:
-    return trains(kind) or is_kind_of_generator(kind)
-
-
 def is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
     kind = type(value)
     names = {kind.__module__, f"{kind.__module__}.{kind.__name__}"}
-    if trains(kind) or kind in OTHERS or names & OF_OTHERS:
-        return True
-    if extent_of(value) is not None:
+    if trains(kind) or kind in OTHERS or names & OF_OTHERS or extent_of(value) is not None:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     is_loader = kind.__module__.startswith("torch.utils.data")
@@ -341,7 +334,8 @@ def is_kept(value: Any) -> bool:
 
 def is_noted(owner: Any) -> bool:
     """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    return isinstance(owner, HOLDERS) or is_kind_by_user(type(owner))
+    kind = type(owner)
+    return isinstance(owner, HOLDERS) or is_kind_by_user(kind) or package_of(kind) == "omegaconf"
 
 
 is_kind_by_user: Callable[[type], bool] = once_a_type(is_by_user)

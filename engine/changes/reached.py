@@ -14,6 +14,7 @@ from itertools import chain, islice, starmap
 from operator import attrgetter, methodcaller
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import modules
 from ..events import Events
@@ -27,8 +28,14 @@ from ..state import (
     once_a_type,
 )
 
-WIDEST = 64
-"""The most elements of a container that is searched: a larger container is data."""
+FEW, WIDEST = 64, 1000
+"""Larger containers are searched last, if they are no data; or not at all."""
+DATA = "data"
+"""The name of a run's data in expressions."""
+OF_DATA = (f"{DATA}.", f"{DATA}[", f"[*{DATA}.")
+"""How the names of its parts begin: a variable of the script may be called `data_size`."""
+OF_SET = "[#"
+"""What the names of a set's elements have: they come in another order in each process."""
 MOST = 5_000
 """The most objects that are searched in all."""
 FOREIGN = {
@@ -41,7 +48,8 @@ WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id
 """Types of what may call one function of a script."""
 PLAIN = (str, int, float, bool, type(None), type(GONE))
 FILLABLE = (list, set, dict)
-OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap)
+WEAK = (WeakSet, WeakKeyDictionary, WeakValueDictionary)
+OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap, *WEAK)
 """Classes of Python whose objects hold a script's own values."""
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
@@ -90,16 +98,16 @@ def search(
     other leaves, only into the script's classes. Of a root without a name, all attributes are
     searched. Into `names` go, by identity, all names of lists, sets and dicts.
     """
-    found, left = list[Reach](), deque(starmap(Reach, roots))
+    found, left, late = list[Reach](), deque(starmap(Reach, roots)), deque[Reach]()
     seen = dict[int, Any]()  # the things too, so that no identity is given out twice
     whole = [each.value for each in left if not each.name]
     whole = [*map(id, whole), *(id(getattr(each, "__self__", None)) for each in whole)]
-    while left and len(seen) < MOST:
-        each = left.popleft()
+    while (left or late) and len(seen) < MOST:
+        each = (left or late).popleft()
         name, thing, *_ = each
         if names is not None and isinstance(thing, FILLABLE):
             names.setdefault(id(thing), set()).add(name)
-        if isinstance(thing, PLAIN):
+        if type(thing) in PLAIN:
             found.append(each)
         elif isinstance(thing, ModuleType):
             continue
@@ -109,7 +117,8 @@ def search(
             if name and (are_leaves(type(thing)) or (is_leaf and is_leaf(thing))):
                 left += starmap(Reach, classes_of([thing]))
             else:
-                left += reached_in(thing, name, id(thing) in whole)
+                inside = reached_in(thing, name, id(thing) in whole)
+                (left if len(inside) <= FEW else late).extend(inside)
         elif names is not None and each.holder is not None:
             found.append(each)
     return found
@@ -213,16 +222,10 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         names += tuple(f"args[{number}]" for number in range(len(names), len(thing.args)))
         given = zip((*names, *thing.keywords), (*thing.args, *thing.keywords.values()), strict=True)
         return [*starmap(Reach, given), Reach(name, thing.func)]
-    if isinstance(thing, dict | types.MappingProxyType) and len(thing) <= WIDEST:
-        # No other mapping: one that loads its values, such as a file of h5py, would read them.
-        return [
-            Reach(f"{name}[{k!r}]", v, thing, thing, k) for k, v in thing.items() if type(k) in KEYS
-        ]
-    if isinstance(thing, list | tuple | set | deque):
-        items = [*islice(thing, WIDEST + 1)]  # `len` of a library's tuple may raise: e3nn's Irreps
-        if len(items) <= WIDEST:
-            holder = thing if isinstance(thing, list) else None
-            return [Reach(f"{name}[{n}]", each, thing, holder, n) for n, each in enumerate(items)]
+    if isinstance(thing, ref):
+        return [Reach(f"{name}()", thing())]
+    is_container = isinstance(thing, dict | types.MappingProxyType | list | tuple | set | deque)
+    inner = _in_container(thing, name) if is_container else []
     if isinstance(thing, type):
         table = vars(thing) if is_by_user(thing) else {}
         return [Reach(f"{name}.{k}", table[k], thing, thing, k) for k in table if k[:2] != "__"]
@@ -231,31 +234,46 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(value, float | int):  # of multiprocessing, and so of no data that workers copy
         return [Reach(f"shared {name}", value, {}, thing, "value")]
     if not (is_root or is_of_the_script(thing)):
-        is_engine = (kind.__module__, kind.__name__) == ENGINE
-        return _in_engine(thing, name) if is_engine else []
+        if (kind.__module__, kind.__name__) == ENGINE and not thing.has_handlers(Events.SAVING):
+            # What it trains inside a function of another run, and does not save.
+            inner = [Reach(f"{name}.objects[{key!r}]", e) for key, e in thing.objects.items()]
+        return inner
     own = attributes_of(thing)
     slots, members = _members(type(thing))
-    found = [Reach(f"{name}.{key}", v, thing, own, key) for key, v in islice(own.items(), WIDEST)]
-    if slots := slots and [key for key in slots if key not in own and _is_set(thing, key)]:
-        found += [Reach(f"{name}.{key}", getattr(thing, key), thing, thing, key) for key in slots]
+    found = inner + [Reach(f"{name}.{key}", v, thing, own, key) for key, v in own.items()]
+    for key in slots:
+        if key not in own and (value := _own(thing, key, EMPTY)) is not EMPTY:
+            found.append(Reach(f"{name}.{key}", value, thing, thing, key))
     return found + [Reach(key or name, each) for key, each in members] if members else found
 
 
-def _is_set(thing: object, name: str) -> bool:
-    # Not `hasattr`: it would have a class such as SQLAlchemy's compute the value, or fail to.
+def _in_container(thing: Any, name: str) -> list[Reach]:
+    items = [*islice(thing, WIDEST + 1)]  # `len` of a library's tuple may raise: e3nn's Irreps
+    if len(items) > (FEW if name.startswith(OF_DATA) else WIDEST):
+        return []
+    if isinstance(thing, dict | types.MappingProxyType):
+        # No other mapping: one that loads its values, such as a file of h5py, would read them.
+        own, other = f"{name}[{{!r}}]", f"[*{name}.values()][{{}}]"  # a weight has no text
+        texts = (own.format(k) if type(k) in KEYS else other.format(n) for n, k in enumerate(items))
+        return [
+            Reach(text, thing[k], thing, thing, k) for text, k in zip(texts, items, strict=True)
+        ]
+    holder = thing if isinstance(thing, list) else None
+    begin = OF_SET if isinstance(thing, set) and len(items) > 1 else "["
+    return [Reach(f"{name}{begin}{n}]", e, thing, holder, n) for n, e in enumerate(items)]
+
+
+def _own(thing: object, name: str, default: Any = None) -> Any:
+    # Not `getattr`: it would have a class such as SQLAlchemy's compute the value, or fail to.
     try:
-        object.__getattribute__(thing, name)
+        return object.__getattribute__(thing, name)
     except AttributeError:
-        return False
-    return True
+        return default
 
 
 def attributes_of(thing: object) -> dict[str, Any]:
     """The attributes of an object, also if its class answers every name, as those of llvmlite."""
-    try:
-        own = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        return {}
+    own = _own(thing, "__dict__")
     return own if isinstance(own, dict) else {}
 
 
@@ -402,23 +420,15 @@ def _operations(function: CodeType) -> list[tuple[str, Any]]:
 
 def is_of_the_script(thing: Any) -> bool:
     """True for an object with attributes of the script; also for an `Update`."""
-    kind = type(thing)
-    has_attributes = kind.__dictoffset__ or hasattr(kind, "__slots__")
-    return bool(has_attributes) and _is_kind_of_the_script(kind)
+    return _is_kind_of_the_script(type(thing))
 
 
 @once_a_type
 def _is_kind_of_the_script(kind: type) -> bool:
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
-    return is_home or kind in OPEN or is_kind_of_update(kind)
-
-
-def _in_engine(engine: Any, name: str) -> list[Reach]:
-    """What an engine trains that runs inside a function of another run, and does not save."""
-    if engine.has_handlers(Events.SAVING):
-        return []
-    return [Reach(f"{name}.objects[{key!r}]", each) for key, each in engine.objects.items()]
+    has_attributes = bool(kind.__dictoffset__) or hasattr(kind, "__slots__")
+    return has_attributes and (is_home or kind in OPEN or is_kind_of_update(kind))
 
 
 @once_a_type

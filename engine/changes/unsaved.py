@@ -27,11 +27,6 @@ class Unsaved:
         self.iterators: dict[str, bool] = {}
         """By name: places of iterators, and whether there is one as the run begins."""
 
-    @property
-    def objects(self) -> dict[str, Any]:
-        """By expression: the objects with a state that a script uses, and no checkpoint holds."""
-        return {name: each for name, (each, _) in self.noted.items()}
-
     def __contains__(self, thing: Any) -> bool:
         """True for an object with a state that is not saved, nor is anything that it holds."""
         if not is_stateful(type(thing)) or id(thing) in self.held:

@@ -54,9 +54,9 @@ def refuse_samples(data: object) -> None:
             f"the data is a {type(data).__name__}, which gives indices; write "
             "loader(mixture, batch_size, training=True)"
         )
-    if utils is None or not isinstance(data, utils.Dataset):
-        return
     kind = type(data).__name__
+    if utils is None or not isinstance(data, utils.Dataset) or kind == "WebLoader":  # of webdataset
+        return
     what = (
         f"the data is a {kind}, so each of its items is taken for a batch. If they are samples, "
         "write DataLoader(dataset, batch_size=32); if they are batches, "

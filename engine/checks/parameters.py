@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import modules
-from ..changes import address_of, addresses_in
+from ..changes import address_of, addresses_in, reached
 from ..events import Events
 from ..explain import warn
 from ..modules import parameters_of
@@ -47,7 +47,11 @@ def check_known(run: Checked) -> None:
     found = [module for thing in run.objects.values() for module in _own_modules(thing)]
     own = {id(each) for module in found for each in module.parameters()}
     for name, optimizer in run.optimizers.items():
-        if not own or not own.isdisjoint(map(id, parameters_of(optimizer))) or _is_bare(optimizer):
+        if (
+            not own
+            or not own.isdisjoint(map(id, parameters_of(optimizer)))
+            or _is_bare(optimizer, run)
+        ):
             continue
         others = (each for each in run.objects.values() if not modules.is_module(each))
         if not {address_of(each) for each in parameters_of(optimizer)} <= addresses_in(others):
@@ -92,10 +96,14 @@ def _warn_of_scales(run: Checked) -> None:
             )
 
 
-def _is_bare(optimizer: Any) -> bool:
+def _is_bare(optimizer: Any, run: Checked) -> bool:
     """True if it updates tensors of no module, such as a temperature: see `Changes`."""
-    parameter = sys.modules["torch"].nn.Parameter
-    return not any(isinstance(each, parameter) for each in parameters_of(optimizer))
+    nn = sys.modules["torch"].nn
+    own = [id(each) for each in parameters_of(optimizer) if isinstance(each, nn.Parameter)]
+    if not own or own[0] in run.weights:
+        return not own
+    found = reached([run.process], lambda kind: issubclass(kind, nn.Parameter | nn.Module))
+    return not {*own}.isdisjoint(map(id, found.values()))
 
 
 def check_stepped(run: Checked) -> None:
@@ -121,7 +129,7 @@ def check_idle(run: Checked) -> Check:
     function unfreezes or makes later is told of at the end of its epoch; behind epoch `OFTEN`, at
     the end of epochs 128, 256 and so on.
     """
-    optimizers = [each for each in run.optimizers.values() if not _is_bare(each)]
+    optimizers = [each for each in run.optimizers.values() if not _is_bare(each, run)]
     unmoved = list[tuple[str, Any, list[Any]]]()
     known, trained = set[int](), list[tuple[str, list[Any]]]()
     is_sure = any(run.weights.isdisjoint(map(id, parameters_of(each))) for each in optimizers)
@@ -164,23 +172,25 @@ def warn_of_hidden(run: Checked) -> None:
     found = {n: own for n, thing in run.objects.items() for own in _own_modules(thing)}
     parts = {id(each) for own in found.values() for each in own.modules()}
     known = run.trained.union(*(map(id, each.parameters()) for each in found.values()))
+    kind = sys.modules["torch"].nn.Parameter
     for name, outer in found.items():
         for path, module in outer.named_modules():
             for field, value in vars(module).items():
                 if type(value) not in PLAIN or not value or field in ("_modules", "_parameters"):
                     continue
-                if deaf := [each for each in _inside(value) if _is_deaf(each, parts)]:
-                    place = ".".join(filter(None, (name, path, field)))
+                place = ".".join(filter(None, (name, path, field)))
+                inside = _inside(value)
+                if deaf := [each for each in inside if _is_deaf(each, parts)]:
                     warn(
                         f"{place} holds {few([type(each).__name__ for each in deaf], 3)} in "
                         "training mode, also in evaluations: .eval() does not find what a plain "
                         f"{type(value).__name__} holds. Write self.{field} = nn.ModuleList(...)"
                     )
-                inside = [each for each in _parameters_in(value) if id(each) not in known]
-                if any(each.grad is not None for each in inside):
-                    place = ".".join(filter(None, (name, path, field)))
+                own = [p for e in inside if modules.is_module(e) for p in e.parameters()]
+                own = [e for e in (*own, *inside) if isinstance(e, kind) and id(e) not in known]
+                if any(each.grad is not None for each in own):
                     warn(
-                        f"no step changes the {len(inside)} parameters in {place}, and no "
+                        f"no step changes the {len(own)} parameters in {place}, and no "
                         f"checkpoint holds them, since a module does not find them in a plain "
                         f"{type(value).__name__}. Write self.{field} = nn.ModuleList(...), or "
                         "ModuleDict, ParameterList or ParameterDict, and make the optimizer then; "
@@ -196,13 +206,6 @@ def _inside(value: Any, depth: int = 3) -> list[Any]:
         return []
     items = value.values() if isinstance(value, dict) else value
     return [each for item in items for each in _inside(item, depth - 1)]
-
-
-def _parameters_in(value: Any) -> list[Any]:
-    """The parameters of the modules in a list or dict, and those that are there by themselves."""
-    kind, inside = sys.modules["torch"].nn.Parameter, _inside(value)
-    own = [p for each in inside if modules.is_module(each) for p in each.parameters()]
-    return own + [each for each in inside if isinstance(each, kind)]
 
 
 def _is_deaf(thing: Any, known: set[int]) -> bool:

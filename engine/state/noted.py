@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import copy
+from enum import Enum
 from functools import partial
 from operator import call, is_, setitem
 from types import CellType
@@ -91,6 +92,10 @@ class SettingsNoted:
             self._seen.add((id(holder), key))
             self.note(name, value, _place_of(holder, key), is_known=is_known)
 
+    def note_items(self, name: str, items: Any) -> None:
+        """Note what a list, deque or set of a class of the script's own holds."""
+        self.note(name, tuple(items), Spot(partial(tuple, items), partial(_refill, items)))
+
     def note_table(self, name: str, table: Any, holder: Any = None) -> None:
         """Note which names are in a table, or how many elements in a list, to find new ones.
 
@@ -171,6 +176,12 @@ def _set_item(items: list[Any], number: int, value: Any) -> None:
     items[number : number + 1] = [value]
 
 
+def _refill(items: Any, values: Iterable[Any]) -> None:
+    base: Any = next(each for each in type(items).__mro__ if each in CONTAINERS)
+    base.clear(items)
+    (base.update if base is set else base.extend)(items, values)
+
+
 def _place_of(holder: Any, key: Any) -> Spot:
     """The place of a name in a table, or of an attribute of a cell, a class or another object."""
     if isinstance(holder, dict):
@@ -195,8 +206,13 @@ def extent_of(value: Any, held: Container[int] = ()) -> tuple[int, int] | None:
         if kind in CONTAINERS:
             items = each.values() if kind in MAPPINGS else each
             count += sum(map(PLAIN.__contains__, map(type, items)))
-            if kind in MAPPINGS | {set} and not all(map(_is_key, each)):
+            if kind in MAPPINGS | {set} and not all(
+                _is_constant(key) or isinstance(key, Enum) or hasattr(key, "requires_grad_")
+                for key in each  # also tensors and modules, by their names
+            ):
                 return None
+        elif issubclass(kind, Enum) and each is not value:  # which has a name of its own
+            count += 1
         elif _is_numbers(each):
             count, size = count + 1, size + (0 if id(each) in held else each.nbytes)
         else:
@@ -241,7 +257,8 @@ def packed(value: Any, names: Mapping[int, str], held: Container[int] = ()) -> A
     if type(value) is set:
         return {_key(each, names) for each in value}
     is_weight = is_plain_tensor(value) and id(value) in held and id(value) in names
-    return Named(names[id(value)]) if is_weight else _copied(value)
+    is_named = is_weight or isinstance(value, Enum)
+    return Named(names[id(value)]) if is_named else _copied(value)
 
 
 def _key(key: Any, names: Mapping[int, str]) -> Any:
@@ -399,11 +416,6 @@ def _inside(value: Any) -> Any:
 
 def _is_constant(value: Any) -> bool:
     return type(value) in PLAIN or (type(value) is tuple and PLAIN.issuperset(map(type, value)))
-
-
-def _is_key(value: Any) -> bool:
-    """True for a key that a checkpoint can hold: also for a tensor or a module, by its name."""
-    return _is_constant(value) or hasattr(value, "requires_grad_")
 
 
 def _is_numbers(value: Any) -> bool:

@@ -195,7 +195,9 @@ def take_run(
         saved = whole.trees[TREE]["objects"]
         saved |= {name: {"file": TRAIN, "content": {}} for name in left}
         if odd := [name for name, each in saved.items() if not _is_mapping(each["content"])]:
-            raise UnreadableError(f"{UNUSABLE}has objects without a state: {odd}")
+            raise UnreadableError(
+                f"{UNUSABLE}the state_dict() of {odd} has to give a dict, no list"
+            )
         tensors_of = (each for own in whole.tensors.values() for each in own.items())
         form: list[object] = [(name, each.dtype, each.shape) for name, each in tensors_of]
         optimizers = (each for each in objects.values() if isinstance(each, Optimizer))

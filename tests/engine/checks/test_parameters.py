@@ -111,6 +111,20 @@ def test_an_optimizer_of_parameters_that_the_engine_does_not_know_is_told_of():
     assert "trainable parameters of objects['model'], so that no step changes them" in text
 
 
+def test_a_parameter_of_no_module_with_an_optimizer_of_its_own_is_no_mistake():
+    model, alpha = nn.Linear(2, 1), nn.Parameter(torch.zeros(1))  # as in DARTS
+    first, second = sgd(model), torch.optim.SGD([alpha], 0.1)
+
+    def step(state, batch):
+        (model(batch[0]) * alpha.exp()).sum().backward()
+        for each in (first, second):
+            each.step()
+            each.zero_grad()
+
+    objects = {"model": model, "optimizer": first, "of_alpha": second}
+    Engine(step, objects=objects).run(BATCHES, max_epochs=1)
+
+
 def test_a_loss_with_weights_that_are_not_trained_is_told_of():
     class Weighted(nn.Module):
         def __init__(self):

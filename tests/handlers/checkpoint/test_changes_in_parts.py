@@ -68,7 +68,9 @@ CHANGES = {
     "a variable of a module": lambda s: setattr(SETTINGS, "gain", SETTINGS.gain * 0.9),
     "a number of several processes": lambda s: setattr(s.shared, "value", 1 + s.shared.value),
     "a tensor of one number": lambda s: setattr(s, "wide", s.wide * 0.9),
-    "containers in others, another": lambda s: setattr(s, "deep", {"a": [{"b": s.deep_gain() * 2}]}),
+    "containers in others, another": lambda s: setattr(
+        s, "deep", {"a": [{"b": s.deep_gain() * 2}]}
+    ),
 }
 
 

@@ -3,10 +3,11 @@
 import argparse
 import random
 import warnings
-from collections import UserDict
+from collections import UserDict, deque
 from decimal import Decimal
 from enum import Enum
 from types import SimpleNamespace
+from weakref import WeakValueDictionary
 
 import numpy as np
 import pytest
@@ -27,6 +28,18 @@ class Phase(Enum):
 class Stage:
     def __init__(self, gain):
         self.gain = gain
+
+
+class Rows(list):
+    best = 0.0
+
+
+class Recent(deque):
+    pushed = 0.0
+
+    def push(self, value):
+        self.pushed += 1
+        self.append(value)
 
 
 class Drawing(random.Random):
@@ -70,6 +83,15 @@ CHANGES = {
     "numbers of NumPy": lambda s: s.gains.update(a=s.gains["a"] + 1),
     "argparse": lambda s: setattr(s.args, "scale", s.args.scale + 1),
     "a UserDict": lambda s: s.user.update(scale=3.0),
+    "a new key that is a member of an enum": lambda s: s.counts.update({Phase.MAIN: 3}),
+    "a set of members of an enum": lambda s: s.phases.add(Phase.MAIN),
+    "an object that has a class for its key": lambda s: setattr(s.by_class[Stage], "gain", 3.0),
+    "an object that has a weight for its key": lambda s: setattr(s.by_weight(), "gain", 3.0),
+    "one of a hundred objects": lambda s: setattr(s.crowd[77], "gain", 3.0),
+    "one of a hundred attributes": lambda s: setattr(s.args, "a99", 3.0),
+    "a list of a class of its own": lambda s: (s.own.append(2.0), setattr(s.own, "best", 2.0)),
+    "a deque of a class of its own": lambda s: s.recent.push(2.0),
+    "an object that is held weakly": lambda s: setattr(s.weak["stage"], "gain", 3.0),
 }
 
 
@@ -86,7 +108,13 @@ def script(change, directory, epochs):
     s.extra, s.now, s.other, s.part = 1, torch.ones(2), torch.zeros(2), model[0]
     s.names = {"now": s.now, "other": s.other}
     s.phase, s.gain, s.gains = Phase.WARM, 1.0, {"a": np.float64(1)}
-    s.args, s.user = argparse.Namespace(scale=1.0), UserDict(scale=1.0)
+    s.args = argparse.Namespace(scale=1.0, **{f"a{n}": 1.0 for n in range(100)})
+    s.user, held = UserDict(scale=1.0), Stage(1.0)
+    s.counts, s.phases, s.by_class = {Phase.WARM: 1}, {Phase.WARM}, {Stage: Stage(1.0)}
+    s.of_weights = {each: Stage(1.0) for each in model.parameters()}
+    s.by_weight = lambda: s.of_weights[model[1].weight]
+    s.crowd, s.weak = [Stage(1.0) for _ in range(100)], WeakValueDictionary(stage=held)
+    s.own, s.recent = Rows([1.0]), Recent([1.0], maxlen=5)
     s.drawing = Drawing(1)
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
 
@@ -97,6 +125,9 @@ def script(change, directory, epochs):
         loss = loss * (1 + s.now.sum() + s.stage.gain + (s.late or s.first).gain + s.phase.value)
         loss = loss * float(s.gain * s.gains["a"]) * s.args.scale * s.user["scale"]
         loss = loss * sum(each.gain for each in s.stages) * s.drawing.draw()
+        loss = loss * sum(s.counts.values()) * len(s.phases) * s.by_class[Stage].gain
+        loss = loss * s.by_weight().gain * s.crowd[77].gain * s.args.a99 * s.weak["stage"].gain
+        loss = loss * (sum(s.own) + s.own.best) * (sum(s.recent) + s.recent.pushed)
         (loss / 1e4).backward()
         used = {id(each) for each in s.many}
         for part in model:
@@ -192,6 +223,30 @@ def test_a_value_that_a_checkpoint_cannot_hold_is_told_of(tmp_path, value, chang
     holder = SimpleNamespace(value=value)
     (said,) = told(lambda each: setattr(each, "value", change(each.value)), tmp_path, holder)
     assert f"holder.value (now another {type(value).__name__})" in said
+
+
+def test_an_object_in_a_set_is_told_of_since_another_process_has_another_order(tmp_path):
+    stages = {Stage(1.0), Stage(2.0)}
+    (said,) = told(lambda each: setattr(next(iter(each)), "gain", 3.0), tmp_path, stages)
+    assert "holder[#0].gain (of an element of a set, which comes in another order" in said
+
+
+def test_an_optimizer_for_each_weight_in_the_backward_pass_is_told_of(tmp_path):
+    model = nn.Linear(3, 1)
+    optimizers = {each: torch.optim.Adam([each], foreach=False) for each in model.parameters()}
+    for each in model.parameters():
+        each.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
+    engine = Engine(lambda state, batch: model(X).square().mean().backward())
+    engine.objects["model"] = model
+    with pytest.warns(UserWarning, match=r"changes \[\*optimizers.values\(\)\]\[0\] \(Adam\) and"):
+        engine.add(Checkpoint(tmp_path)).run([1], max_epochs=1)
+
+
+def test_a_state_dict_that_gives_a_list_is_refused(tmp_path):
+    pair = SimpleNamespace(state_dict=lambda: [{}, {}], load_state_dict=lambda given: None)
+    engine = Engine(lambda state, batch: None, Checkpoint(tmp_path), objects={"pair": pair})
+    with pytest.raises(OSError, match=r"state_dict\(\) of \['pair'\] has to give a dict"):
+        engine.run([1], max_epochs=1)
 
 
 def test_an_array_of_records_is_told_of(tmp_path):
