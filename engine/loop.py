@@ -91,6 +91,8 @@ class Loop(Generic[Batch, Output]):
         late: list[BaseException] = []
         try:
             if feed.in_step.is_on:
+                if state.control.outer is None:
+                    ranks.Meetings.outside().leave("begins a run")
                 self._check_alike()
                 state.control.meetings = ranks.Meetings(partial(feed.in_step.passed, state))
             state.control.data = feed.data
@@ -317,6 +319,7 @@ class Loop(Generic[Batch, Output]):
             if self.feed.is_open:
                 self._store()
                 self.feed.warn_of_doubts(doubts_of_workers)
+            self.feed.in_step.waits += 1  # where handlers save, all ranks do
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
             served = len(control.saves)

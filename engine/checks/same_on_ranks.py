@@ -69,11 +69,10 @@ def check_same_on_ranks(
     sums = map(_checksum, (common, own, texts))
     numbers = [*sums, min(ranks.members(group)), samples, shared]
     is_common, is_own, has_functions, _, repeats, differ = ranks.decided(numbers, _compare)
-    if not is_common:
-        raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
-    if not is_own:
+    if not (is_common and is_own):
         first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
-        raise ValueError(_message(ranks.gathered(_differences(own, first))))
+        first = {**ranks.from_first(common), **first}
+        raise ValueError(_message(ranks.gathered(_differences({**common, **own}, first))))
     if not has_functions:
         _mark_lonely(signals, ranks.gathered(functions))
     return bool(repeats), bool(differ)
