@@ -164,10 +164,12 @@ with ranks.process_group("gloo", timeout=60):
         pytest.param('state.save("own")', r"save \(own\)", marks=pytest.mark.slow),
     ],
 )
-def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(processes, alone, asked):
+def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(
+    processes, tmp_path, alone, asked
+):
     script = ONE.format(alone=alone, at_the_end=False)
     if "own" in alone:
-        saving = "Checkpoint('own', when=Events.ITERATION_COMPLETED(at=9))"
+        saving = f"Checkpoint({str(tmp_path)!r}, when=Events.ITERATION_COMPLETED(at=9))"
         script = script.replace("began =", f"engine.add({saving})\n    began =", 1)
     zero, one, two = processes.run_ranks(3, script, code=1)
     said = rf"rank 1 was asked to {asked} in iteration 9, and rank \d went on without it"
