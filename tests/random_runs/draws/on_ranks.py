@@ -57,7 +57,6 @@ ENGINES = st.one_of(
     text("scaled({n})", n=SIZES),
     text("two({a}, {b}, {every})", a=SIZES, b=SIZES, every=SIZES),
 )
-AT_THE_EDGES = triggers("STARTED", "EPOCH_COMPLETED")
 ON_ONE = text(
     "on_rank({rank}, {handler})",
     rank=st.integers(0, RANKS - 1),
@@ -65,7 +64,8 @@ ON_ONE = text(
         text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
         text("Tally({when})", when=ANYWHERE),
         text("Save({when})", when=triggers("STARTED", "EPOCH_COMPLETED", "COMPLETED")),
-        text("Stop({when})", when=triggers("STARTED", "EPOCH_COMPLETED")),
+        # Not at STARTED, which counts the starts of the script.
+        text("Stop({when})", when=triggers("EPOCH_COMPLETED")),
     ),
 )
 """What one rank alone does, remembers or asks for."""
