@@ -162,6 +162,11 @@ with ranks.process_group("gloo", timeout=60):
         pytest.param('state.interrupt("a")', r"stop \(a\)", marks=pytest.mark.slow),
         # A handler saves in this iteration on all ranks.
         pytest.param('state.save("own")', r"save \(own\)", marks=pytest.mark.slow),
+        pytest.param(
+            'engine.on(Events.SAVING)(lambda state: state.interrupt("own"))',
+            r"stop \(own\) and save \(own\)",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(

@@ -63,8 +63,8 @@ ON_ONE = text(
     handler=st.one_of(
         text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
         text("Tally({when})", when=ANYWHERE),
-        text("Save({when})", when=triggers("STARTED", "EPOCH_COMPLETED", "COMPLETED")),
-        # Not at STARTED, which counts the starts of the script.
+        st.just("Save(STARTED)"),  # each time, since STARTED counts the starts of the script
+        text("Save({when})", when=triggers("EPOCH_COMPLETED", "COMPLETED")),
         text("Stop({when})", when=triggers("EPOCH_COMPLETED")),
     ),
 )
