@@ -181,12 +181,10 @@ _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _PATH, _RUNS = _FILE | {"metavar": "DIR"}, _FILE | {"metavar": "DIR", "nargs": "+"}
 _A, _B = _FILE | {"metavar": "A"}, _FILE | {"metavar": "B"}
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+_COUNT = _NUMBER | {"type": _at_least(1)}
 _JSON = _of("--json", "for programs", action="store_true", dest="as_json")
 _EITHER = _of("path", "a directory of checkpoints, or one checkpoint", **_PATH)
-_RANKS = _of(
-    *("--ranks", "start it on so many ranks, by torchrun"),
-    **_NUMBER | {"type": _at_least(1), "default": 0},
-)
+_RANKS = _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_COUNT)
 _OF_RUNS = _of("paths", "what a run wrote to", **_RUNS)
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
@@ -263,10 +261,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
             *("overrides", "changes, in the grammar of Hydra's"),
             **_FILE | {"type": str, "metavar": "KEY=VALUE", "nargs": "*", "default": []},
         ),
-        _of(
-            *("--max-batches", "for trials: end each pass after N batches"),
-            **_NUMBER | {"type": _at_least(1)},
-        ),
+        _of("--max-batches", "for trials: end each pass after N batches", **_COUNT),
     ),
     "prove": (
         lambda: prove.prove,
@@ -281,7 +276,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         lambda: replay.replay_iteration,
         "Compute one iteration of a run again, from the nearest checkpoint, in a copy.",
         *(_of("path", "the directory of the run's checkpoints", **_PATH), _JSON),
-        _of("--iteration", "which one", required=True, **_NUMBER | {"type": _at_least(1)}),
+        _of("--iteration", "which one", required=True, **_COUNT),
         _RANKS,
         _of("--pdb", "stop in a debugger at the first line of the process function"),
         _of("--keep", KEPT, action="append", default=[], metavar="NAME"),

@@ -431,7 +431,7 @@ class Engine(Generic[Batch, Output]):
         drawn_from = generators_of_run(self.objects, functions, data)
         untouched = modules.untouched(self.objects, data, seed, drawn_from)
         meets: AbstractContextManager[None] = nullcontext()
-        if ranks.world_size() > 1:
+        if ranks.is_distributed() and ranks.world_size() > 1:
             meetings = ranks.Meetings.outside() if outer is None else outer.control.meetings
             where = "outside of a run" if outer is None else f"in iteration {outer.iteration}"
             if meetings is not None:

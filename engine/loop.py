@@ -319,11 +319,11 @@ class Loop(Generic[Batch, Output]):
             if self.feed.is_open:
                 self._store()
                 self.feed.warn_of_doubts(doubts_of_workers)
-            self.feed.in_step.waits += 1  # where handlers save, all ranks do
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
-            served = len(control.saves)
+            served, self.feed.in_step.saves = len(control.saves), True
             self.moments.announce(Events.SAVING, state)
+            self.feed.in_step.saves = False
             del control.saves[:served]
             if not is_agreed:
                 self._meet()  # a handler of the save may have asked for more

@@ -44,8 +44,9 @@ class InStep:
         """True if a rank's data is an iterator, which may have no batch left."""
         self.cannot_rewind: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
-        self.waits: int = 0
-        """How often this rank has waited for the others between iterations."""
+        self.saves: bool = False
+        """True while handlers save, for which all ranks wait."""
+        self._waits = 0
         self._asks = False
         self._has_warned = self._has_warned_of_weights = False
 
@@ -56,7 +57,7 @@ class InStep:
 
     def passed(self, state: State[Any, Any]) -> int:
         """A count that grows with iterations, and with waits for the other ranks between them."""
-        return state.iteration + self.waits
+        return state.iteration + self._waits + self.saves
 
     def agree(self, data: Iterable[Any], length: int | None) -> int | None:
         """The number of batches of an epoch on every rank; None if one rank does not know its own.
@@ -93,7 +94,7 @@ class InStep:
         while True:
             batch = next(batches, END)
             own = 0 if batch is END else source.samples
-            self.waits += 1
+            self._waits += 1
             total = int(ranks.total(own))
             if not total:
                 break
@@ -107,7 +108,7 @@ class InStep:
         """Stop or save on all ranks if a handler of one has asked for it, outside of epochs."""
         if not self.is_on:
             return
-        self.waits += 1
+        self._waits += 1
         size = ranks.world_size()
         # Saves with `by` are asked for on all ranks alike, since all ranks have these handlers.
         wanted = next((reason for reason, by in state.control.saves if by is None), None)
@@ -134,7 +135,7 @@ class InStep:
         """
         if self._has_warned_of_weights or epoch & (epoch - 1):
             return
-        self.waits += 1
+        self._waits += 1
         averaged, others = sums()
         found = ranks.most([averaged, -averaged, others, -others])
         apart = [text for text, n in ((APART, 0), (ALONE, 2)) if found[n] != -found[n + 1]]
@@ -145,7 +146,7 @@ class InStep:
     def _together(self, batches: Iterator[Batch], state: State[Any, Any]) -> Iterator[Batch]:
         while True:
             batch = next(batches, END)
-            self.waits += 1
+            self._waits += 1
             have = ranks.count(batch is not END)
             if have < ranks.world_size():
                 if have:

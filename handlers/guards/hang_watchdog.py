@@ -49,8 +49,7 @@ class HangWatchdog:
         seconds: How long no progress may be made.
         path: The file to write to, one for each rank: `hang.txt` becomes `hang-rank0.txt`; by
             default stderr.
-        exit: True to end the process with exit code 1 a fifth of `seconds` later, so that it can
-            be started again.
+        exit: True to end the process with exit code 1, a fifth of `seconds` later.
 
     Raises:
         ValueError: `seconds` is not positive.

@@ -74,11 +74,10 @@ def predict(
         )
     with engine.using(weights or {}):
         weights_sum = _checksum(engine.objects)
-    found = Predictions(directory)
-    place = found.part(ranks.rank(), ranks.world_size())
+    found, count = Predictions(directory), ranks.world_size()
+    place = found.part(ranks.rank(), count)
     with ExitStack() as stack:
         with ranks.on_all_ranks(f"begin to write predictions to {directory}"):
-            count = ranks.world_size()
             if others := found.worlds() - {count}:  # before this one has a directory of its own
                 raise ValueError(
                     f"{directory} holds predictions of {sorted(others)} ranks, and not of {count}. "

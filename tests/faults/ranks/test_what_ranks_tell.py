@@ -282,8 +282,8 @@ def test_an_evaluation_of_one_rank_outside_of_a_run_names_the_rank_that_does_som
     script = AFTERWARDS.format(before=before, behind=behind, at_the_end=at_the_end)
     zero, one = processes.run_ranks(2, script, code=None)
     assert one.stdout == ("6\n6\n" if behind else "")
-    said = f"Error: rank 1 evaluates outside of a run, and {said}. An evaluation sums over the ranks"
-    assert said in one.stderr
+    said = f"rank 1 evaluates outside of a run, and {said}. An evaluation sums over the ranks"
+    assert f"Error: {said}" in one.stderr
     is_gone = "exit" in at_the_end
     assert zero.returncode == int(not is_gone)
     assert is_gone or "rank 1 (" in zero.stderr
