@@ -310,8 +310,7 @@ class Loop(Generic[Batch, Output]):
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
-        if not is_agreed:
-            self._meet()  # before a save, which waits for all ranks
+        self._meet(is_agreed)  # before a save, which waits for all ranks
         if (at_commit := control.at_commit) is not None:
             control.at_commit = None
             at_commit(state, self._store)  # before a save: it may replace the run by a newer one
@@ -325,17 +324,16 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.SAVING, state)
             self.feed.in_step.saves = False
             del control.saves[:served]
-            if not is_agreed:
-                self._meet()  # a handler of the save may have asked for more
+            self._meet(is_agreed)  # a handler of the save may have asked for more
         control.has_requests = False  # before `saves` is read: other threads may ask for a save
         if control.saves:
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped
 
-    def _meet(self) -> None:
+    def _meet(self, is_agreed: bool) -> None:
         """Let all ranks end the run or the epoch, or save, in the same iteration."""
         state, asked, meetings = self.state, list[str](), self.state.control.meetings
-        if meetings is None or not state.control.in_epoch:
+        if is_agreed or meetings is None or not state.control.in_epoch:
             return
         if state.stop_reason is not None and not state.is_last_batch:
             asked.append(f"stop ({state.stop_reason})")

@@ -44,8 +44,7 @@ class InStep:
         """True if a rank's data is an iterator, which may have no batch left."""
         self.cannot_rewind: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
-        self.saves: bool = False
-        """True while handlers save, for which all ranks wait."""
+        self.saves: bool = False  # true while handlers save, for which all ranks wait
         self._waits = 0
         self._asks = False
         self._has_warned = self._has_warned_of_weights = False
