@@ -7,6 +7,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -152,15 +153,17 @@ class Parser(argparse.ArgumentParser):
         super().error(message)
 
 
-def _at_least(least: int) -> Callable[[str], int]:
-    """What makes a count of an argument, for argparse."""
+def _at_least(least: int, kind: type[int | float] = int) -> Callable[[str], float]:
+    """What makes a number of an argument, for argparse."""
 
-    def count(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of {least} or more")
-        return int(text)
+    def number(text: str) -> float:
+        with suppress(ValueError):
+            if (found := kind(text)) >= least:  # NaN is not
+                return found
+        name = "whole number" if kind is int else "number"
+        raise argparse.ArgumentTypeError(f"{text!r} is not a {name} of {least} or more")
 
-    return count
+    return number
 
 
 def _place(text: str) -> str:
@@ -178,8 +181,10 @@ _FILE: dict[str, Any] = {"type": Path, "metavar": "FILE"}
 _PATH, _RUNS = _FILE | {"metavar": "DIR"}, _FILE | {"metavar": "DIR", "nargs": "+"}
 _A, _B = _FILE | {"metavar": "A"}, _FILE | {"metavar": "B"}
 _NUMBER: dict[str, Any] = {"type": int, "metavar": "N"}
+_COUNT = _NUMBER | {"type": _at_least(1)}
 _JSON = _of("--json", "for programs", action="store_true", dest="as_json")
 _EITHER = _of("path", "a directory of checkpoints, or one checkpoint", **_PATH)
+_RANKS = _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_COUNT)
 _OF_RUNS = _of("paths", "what a run wrote to", **_RUNS)
 
 COMMANDS: dict[str, tuple[Any, ...]] = {
@@ -246,7 +251,7 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         "Say where two runs part: the first iteration, and the first thing in it that differs.",
         *(_JSON, _of("path", "what Fingerprints wrote in one run", **_A)),
         _of("other", "and in the other", **_B),
-        _of("--rtol", RTOL, type=float, default=-1.0, metavar="X"),
+        _of("--rtol", RTOL, type=_at_least(0, float), default=-1.0, metavar="X"),
     ),
     "run": (
         lambda: start,
@@ -256,16 +261,13 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
             *("overrides", "changes, in the grammar of Hydra's"),
             **_FILE | {"type": str, "metavar": "KEY=VALUE", "nargs": "*", "default": []},
         ),
-        _of(
-            *("--max-batches", "for trials: end each pass after N batches"),
-            **_NUMBER | {"type": _at_least(1)},
-        ),
+        _of("--max-batches", "for trials: end each pass after N batches", **_COUNT),
     ),
     "prove": (
         lambda: prove.prove,
         "Kill a script at random moments, start it again, and compare it with a whole run.",
         *(_JSON, _of("--kills", "how often (%(default)s)", default=5, **_NUMBER)),
-        _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_NUMBER),
+        _RANKS,
         _of("--seed", "of the moments of the kills (%(default)s)", default=0, **_NUMBER),
         _of("--keep", "keep the trials", action="store_true", dest="keep_trials"),
         _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),
@@ -274,8 +276,8 @@ COMMANDS: dict[str, tuple[Any, ...]] = {
         lambda: replay.replay_iteration,
         "Compute one iteration of a run again, from the nearest checkpoint, in a copy.",
         *(_of("path", "the directory of the run's checkpoints", **_PATH), _JSON),
-        _of("--iteration", "which one", required=True, **_NUMBER | {"type": _at_least(1)}),
-        _of("--ranks", "start it on so many ranks, by torchrun", default=0, **_NUMBER),
+        _of("--iteration", "which one", required=True, **_COUNT),
+        _RANKS,
         _of("--pdb", "stop in a debugger at the first line of the process function"),
         _of("--keep", KEPT, action="append", default=[], metavar="NAME"),
         _of("command_line", "after --, such as: python train.py", metavar="COMMAND", nargs="+"),

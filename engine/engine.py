@@ -431,10 +431,11 @@ class Engine(Generic[Batch, Output]):
         drawn_from = generators_of_run(self.objects, functions, data)
         untouched = modules.untouched(self.objects, data, seed, drawn_from)
         meets: AbstractContextManager[None] = nullcontext()
-        meetings = ranks.Meetings.latest if outer is None else outer.control.meetings
-        if meetings is not None and ranks.is_distributed():
-            where = "behind a run" if outer is None else f"in iteration {outer.iteration}"
-            meets = meetings.first(f"evaluates {where}", OF_EVALUATIONS)
+        if ranks.is_distributed() and ranks.world_size() > 1:
+            meetings = ranks.Meetings.outside() if outer is None else outer.control.meetings
+            where = "outside of a run" if outer is None else f"in iteration {outer.iteration}"
+            if meetings is not None:
+                meets = meetings.first(f"evaluates {where}", OF_EVALUATIONS)
         with untouched, modules.evaluating(self), saved, lent, meets:
             sharded = modules.fully_sharded(self.objects.values()) if ranks.is_distributed() else []
             in_step = ForwardAlong(partial(_repeat, engine, state)) if sharded else InStep()

@@ -91,6 +91,8 @@ class Loop(Generic[Batch, Output]):
         late: list[BaseException] = []
         try:
             if feed.in_step.is_on:
+                if state.control.outer is None:
+                    ranks.Meetings.outside().leave("begins a run")
                 self._check_alike()
                 state.control.meetings = ranks.Meetings(partial(feed.in_step.passed, state))
             state.control.data = feed.data
@@ -308,8 +310,7 @@ class Loop(Generic[Batch, Output]):
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
-        if control.meetings is not None and control.in_epoch and not is_agreed:
-            self._meet(control.meetings)  # before a save, which waits for all ranks
+        self._meet(is_agreed)  # before a save, which waits for all ranks
         if (at_commit := control.at_commit) is not None:
             control.at_commit = None
             at_commit(state, self._store)  # before a save: it may replace the run by a newer one
@@ -319,17 +320,21 @@ class Loop(Generic[Batch, Output]):
                 self.feed.warn_of_doubts(doubts_of_workers)
             if not self.moments[Events.SAVING].signal.receivers:
                 logger.warning("a save was asked for (%s), and nothing saves", control.saves[0][0])
-            served = len(control.saves)
+            served, self.feed.in_step.saves = len(control.saves), True
             self.moments.announce(Events.SAVING, state)
+            self.feed.in_step.saves = False
             del control.saves[:served]
+            self._meet(is_agreed)  # a handler of the save may have asked for more
         control.has_requests = False  # before `saves` is read: other threads may ask for a save
         if control.saves:
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped
 
-    def _meet(self, meetings: ranks.Meetings) -> None:
+    def _meet(self, is_agreed: bool) -> None:
         """Let all ranks end the run or the epoch, or save, in the same iteration."""
-        state, asked = self.state, list[str]()
+        state, asked, meetings = self.state, list[str](), self.state.control.meetings
+        if is_agreed or meetings is None or not state.control.in_epoch:
+            return
         if state.stop_reason is not None and not state.is_last_batch:
             asked.append(f"stop ({state.stop_reason})")
         elif state.control.epoch_stopped and not state.is_last_batch:

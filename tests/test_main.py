@@ -163,6 +163,13 @@ def test_a_word_that_is_like_no_other_gets_no_advice(capsys):
         assert "did you mean" not in capsys.readouterr().err
 
 
+def test_a_number_that_would_find_all_equal_or_start_no_rank_is_refused(capsys):
+    for line in ("compare a b --rtol nan", "compare a b --rtol -1", "prove --ranks 0 -- x"):
+        with pytest.raises(SystemExit, match="2"):
+            main(line.split())
+        assert "number of" in capsys.readouterr().err
+
+
 def test_facts_are_given_as_json(path, tmp_path, capsys):
     run, file = tmp_path / "run", tmp_path / "x.pt"
     lines = {

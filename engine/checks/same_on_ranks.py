@@ -68,11 +68,13 @@ def check_same_on_ranks(
     samples = samples if ranks.data_world_size() > 1 else 0
     sums = map(_checksum, (common, own, texts))
     numbers = [*sums, min(ranks.members(group)), samples, shared]
-    is_common, is_own, has_functions, _, repeats, differ = ranks.decided(numbers, _compare)
+    is_common, is_own, has_functions, is_one, repeats, differ = ranks.decided(numbers, _compare)
+    if is_one:
+        common, is_common = {**common, **own}, is_common and is_own
     if not is_common:
         raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))
     if not is_own:
-        first = ranks.from_first(own) if group is None else ranks.gathered(own, group=group)[0]
+        first = ranks.gathered(own, group=group)[0]
         raise ValueError(_message(ranks.gathered(_differences(own, first))))
     if not has_functions:
         _mark_lonely(signals, ranks.gathered(functions))
@@ -82,14 +84,14 @@ def check_same_on_ranks(
 def _compare(rows: Tensor) -> Tensor:
     """By column, whether the ranks agree; of samples, whether two ranks of a group have one.
 
-    Of shared ones, whether two ranks that know theirs have others.
+    Of groups, whether rank 0 is the first of each; of shared samples, whether two ranks differ.
     """
     common, own, functions, group, samples, shared = rows.unbind(1)
     first = group.clamp(0, len(rows) - 1)  # inside `ranks.alone()`, there is only one row
     dealt = [each for each in zip(group.tolist(), samples.tolist(), strict=True) if each[1]]
     alike = common == common[0], own == own[first], functions == functions[0]
     repeats, differ = len({*dealt}) < len(dealt), len({*shared.tolist()} - {0}) > 1
-    return rows.new_tensor([*(each.all() for each in alike), True, repeats, differ])
+    return rows.new_tensor([*(each.all() for each in alike), not group.any(), repeats, differ])
 
 
 def _functions(signals: Signals) -> dict[str, list[str]]:

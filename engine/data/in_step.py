@@ -44,6 +44,7 @@ class InStep:
         """True if a rank's data is an iterator, which may have no batch left."""
         self.cannot_rewind: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
+        self.saves: bool = False  # true while handlers save, for which all ranks wait
         self._waits = 0
         self._asks = False
         self._has_warned = self._has_warned_of_weights = False
@@ -55,7 +56,7 @@ class InStep:
 
     def passed(self, state: State[Any, Any]) -> int:
         """A count that grows with iterations, and with waits for the other ranks between them."""
-        return state.iteration + self._waits
+        return state.iteration + self._waits + self.saves
 
     def agree(self, data: Iterable[Any], length: int | None) -> int | None:
         """The number of batches of an epoch on every rank; None if one rank does not know its own.

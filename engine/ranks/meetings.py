@@ -43,7 +43,7 @@ class Meetings:
     """The meetings of the ranks of one run, and of what they do together behind it."""
 
     latest: ClassVar[Meetings | None] = None
-    """Those of the run that has begun last."""
+    """Those of the run that has begun last, or of the ranks before their first run."""
 
     def __init__(self, passed: Callable[[], int]) -> None:
         """Begin to look for ranks that wait.
@@ -64,6 +64,13 @@ class Meetings:
             default_store().append(self._home, f"{rank()} {os.getpid()}\n")
         self._thread = Thread(target=self._watch, name="meetings of ranks", daemon=True)
         self._thread.start()
+
+    @classmethod
+    def outside(cls) -> Meetings:
+        """Those for what ranks do outside of runs: before the first run, or behind the latest."""
+        if (latest := cls.latest) is None:
+            (latest := cls(int)).end()
+        return latest
 
     @property
     def _box(self) -> str:
@@ -119,9 +126,9 @@ class Meetings:
         finally:
             Alone.meet = outer
 
-    def leave(self) -> None:
-        """Tell a rank that waits for this one, or will, that this one has come to its end."""
-        default_store().set(f"{self._box}/beyond", f"rank {rank()} has come to its end")
+    def leave(self, does: str = "has come to its end") -> None:
+        """Tell a rank that waits for this one, or will, what this one does instead."""
+        default_store().set(f"{self._box}/beyond", f"rank {rank()} {does}")
         Meetings.latest = None  # another process group may have this store
 
     def end(self) -> None:

@@ -49,7 +49,7 @@ class HangWatchdog:
         seconds: How long no progress may be made.
         path: The file to write to, one for each rank: `hang.txt` becomes `hang-rank0.txt`; by
             default stderr.
-        exit: True to end the process with exit code 1 then, so that it can be started again.
+        exit: True to end the process with exit code 1, a fifth of `seconds` later.
 
     Raises:
         ValueError: `seconds` is not positive.
@@ -167,13 +167,16 @@ class ClockWatch:
             if now != seen:
                 seen, since, has_warned = now, time.monotonic(), False
                 self._open_again_if_removed()
-                faulthandler.dump_traceback_later(self._seconds, exit=self._exit, file=self._file)
+                # A process that is ended says so before, at the last look but one.
+                later = self._seconds * (1.2 if self._exit else 1)
+                faulthandler.dump_traceback_later(later, exit=self._exit, file=self._file)
             elif not has_warned and time.monotonic() - since >= self._seconds:
                 has_warned = True
                 logger.warning(
                     "HangWatchdog: no iteration was completed for %g seconds, after iteration %d; "
-                    "the stacks of all threads are in %s",
-                    *(self._seconds, self.states[0].iteration, self._file.name),
+                    "the stacks of all threads are in %s%s",
+                    *(self._seconds, self.states[0].iteration, self._path or self._file.name),
+                    ", and the process is ended" if self._exit else "",
                 )
                 self._tell_of_ranks()
             woken, _, _ = select([self._woken], [], [], self._seconds / 10)
@@ -182,7 +185,7 @@ class ClockWatch:
                 return
             if QUIT in signals:
                 where = "SIGQUIT: iteration %d; the stacks of all threads are in %s"
-                logger.warning(where, self.states[-1].iteration, self._file.name)
+                logger.warning(where, self.states[-1].iteration, self._path or self._file.name)
                 self._tell_of_ranks()
 
     @staticmethod

@@ -74,10 +74,15 @@ def predict(
         )
     with engine.using(weights or {}):
         weights_sum = _checksum(engine.objects)
-    found = Predictions(directory)
-    place = found.part(ranks.rank(), ranks.world_size())
+    found, count = Predictions(directory), ranks.world_size()
+    place = found.part(ranks.rank(), count)
     with ExitStack() as stack:
         with ranks.on_all_ranks(f"begin to write predictions to {directory}"):
+            if others := found.worlds() - {count}:  # before this one has a directory of its own
+                raise ValueError(
+                    f"{directory} holds predictions of {sorted(others)} ranks, and not of {count}. "
+                    "Start as many, choose another directory, or remove this one to begin anew"
+                )
             make_directory_inside(found.directory, place.name)
             is_held = stack.enter_context(locked(place))
             sweep_run(place)
@@ -86,7 +91,7 @@ def predict(
             with closing(source_of(data, each_once=True)) as source:
                 rng = source.capture()
                 try:
-                    shards.check(source.sizes(), found.worlds(), source.beginning)
+                    shards.check(source.sizes(), source.beginning)
                 finally:
                     source.restore(rng)
         if not shards.are_complete:

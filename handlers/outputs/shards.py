@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -70,26 +70,18 @@ class Shards:
             Events.SAVING: self.write,
         }
 
-    def check(
-        self,
-        sizes: Mapping[str, int],
-        worlds: Collection[int],
-        beginning: Callable[[], int | None],
-    ) -> None:
+    def check(self, sizes: Mapping[str, int], beginning: Callable[[], int | None]) -> None:
         """Refuse to mix these predictions with others.
 
         Args:
             sizes: Those of the data, by name.
-            worlds: The numbers of ranks that have written to the directory, with this one.
             beginning: Reads the first batch once more, and gives a checksum.
 
         Raises:
-            ValueError: The shards there are damaged, or of other ranks, weights or data.
+            ValueError: The shards there are damaged, or of other weights or data.
         """
         odd, self.first = "", beginning()
-        if len(worlds) > 1:
-            odd = f"another number of ranks: {sorted(worlds)}"
-        elif self.last is not None and self.written.broken:
+        if self.last is not None and self.written.broken:
             odd = f"a damaged shard: {self.written.broken}"
         elif self.last is not None and self.last.manifest.reason != self._reason:
             odd = f"other weights: {self.last.manifest.reason}, and now {self._reason}"

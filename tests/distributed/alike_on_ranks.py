@@ -124,6 +124,13 @@ def handlers_of_a_rank_are_named():
     differs(r"rank 1 has print\(\)=.* where", (script, {}), (by_the_clock, {}), odd=1)
 
 
+def settings_of_handlers_and_of_objects_are_named_together():
+    differs(
+        r"rank 2 has Update.accumulate=2 where .*; rank 2 has optimizer.lr=0.5 where",
+        *((script, {}), (partial(script, lr=0.5, accumulate=2), {})),
+    )
+
+
 def handlers_in_another_order_are_named():
     """Messages of two handlers of one event would meet each other."""
     first, other = SpikeGuard(metric="loss"), GradNorm(check=True)

@@ -19,6 +19,10 @@ HEAD = ("run", "status", "iteration", "step", "best", "written")
 
 def list_runs(paths: list[Path], as_json: bool) -> int:
     """Print a line for each run in these directories."""
+    if missing := [str(root) for root in paths if not root.is_dir()]:
+        raise NothingToReportError(f"{', '.join(missing)} is no directory")
+    for root in paths:
+        next(root.iterdir(), None)  # one that may not be read is an error, and not empty
     found = [_facts_of(root, place) for root in paths for place in run_directories(root)]
     rows = [row for row in found if row]
     if not rows:

@@ -123,6 +123,7 @@ ONE = """
 import time, torch
 from torch.nn.parallel import DistributedDataParallel
 from camshaft import Engine, Events, ranks, supervised
+from camshaft.handlers import Checkpoint
 
 with ranks.process_group("gloo", timeout=60):
     net = DistributedDataParallel(torch.nn.Linear(2, 1))
@@ -159,10 +160,22 @@ with ranks.process_group("gloo", timeout=60):
         pytest.param("state.stop_epoch()", "end the epoch", marks=pytest.mark.soak),
         pytest.param('state.save("b")', r"save \(b\)", marks=pytest.mark.soak),
         pytest.param('state.interrupt("a")', r"stop \(a\)", marks=pytest.mark.slow),
+        # A handler saves in this iteration on all ranks.
+        pytest.param('state.save("own")', r"save \(own\)", marks=pytest.mark.slow),
+        pytest.param(
+            'engine.on(Events.SAVING)(lambda state: state.interrupt("own"))',
+            r"stop \(own\) and save \(own\)",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
-def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(processes, alone, asked):
+def test_a_rank_that_leaves_an_epoch_alone_ends_all_of_them_within_seconds(
+    processes, tmp_path, alone, asked
+):
     script = ONE.format(alone=alone, at_the_end=False)
+    if "own" in alone:
+        saving = f"Checkpoint({str(tmp_path)!r}, when=Events.ITERATION_COMPLETED(at=9))"
+        script = script.replace("began =", f"engine.add({saving})\n    began =", 1)
     zero, one, two = processes.run_ranks(3, script, code=1)
     said = rf"rank 1 was asked to {asked} in iteration 9, and rank \d went on without it"
     assert re.search(rf"RuntimeError: {said}.*any_rank", one.stderr)
@@ -238,41 +251,47 @@ with ranks.process_group("gloo", timeout=60):
     net = torch.nn.Linear(2, 1)
     data = [(torch.ones(4, 2), torch.ones(4, 1))] * 6
     engine = supervised(net, torch.optim.SGD(net.parameters(), 0.1), torch.nn.functional.mse_loss)
+    {before}
     engine.run(data, max_epochs=1)
     print(engine.evaluate(data).iteration)
     if ranks.rank() == 1:
         with ranks.alone():
             print(engine.evaluate(data).iteration)
-        {evaluates}
+    {behind}
     {at_the_end}
 """
 
 
+ALONE = "if ranks.rank() == 1: engine.evaluate(data)"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("at_the_end", "said"),
+    ("before", "behind", "at_the_end", "said"),
     [
-        ("", "rank 0 has come to its end"),
-        ("import os; os._exit(0)", "the process of rank 0 has ended"),
+        (ALONE, "", "", "rank 0 begins a run"),
+        ("engine.evaluate(data)", ALONE, "engine.run(data, max_epochs=1)", "rank 0 begins a run"),
+        ("", ALONE, "", "rank 0 has come to its end"),
+        ("", ALONE, "import os; os._exit(0)", "the process of rank 0 has ended"),
     ],
-    ids=["leaves", "exits"],
+    ids=["before", "between", "leaves", "exits"],
 )
-def test_an_evaluation_of_one_rank_behind_a_run_names_the_rank_that_has_ended(
-    processes, at_the_end, said
+def test_an_evaluation_of_one_rank_outside_of_a_run_names_the_rank_that_does_something_else(
+    processes, before, behind, at_the_end, said
 ):
-    script = AFTERWARDS.format(evaluates="engine.evaluate(data)", at_the_end=at_the_end)
+    script = AFTERWARDS.format(before=before, behind=behind, at_the_end=at_the_end)
     zero, one = processes.run_ranks(2, script, code=None)
-    assert one.stdout == "6\n6\n"
-    said = f"Error: rank 1 evaluates behind a run, and {said}. An evaluation sums over the ranks"
-    assert said in one.stderr
-    assert zero.returncode == int(not at_the_end)
-    if not at_the_end:
-        assert "rank 1 (" in zero.stderr
+    assert one.stdout == ("6\n6\n" if behind else "")
+    said = f"rank 1 evaluates outside of a run, and {said}. An evaluation sums over the ranks"
+    assert f"Error: {said}" in one.stderr
+    is_gone = "exit" in at_the_end
+    assert zero.returncode == int(not is_gone)
+    assert is_gone or "rank 1 (" in zero.stderr
 
 
 @pytest.mark.slow
 def test_an_evaluation_of_one_rank_behind_a_run_is_right_without_the_others(processes):
-    script = AFTERWARDS.format(evaluates="", at_the_end="")
+    script = AFTERWARDS.format(before="", behind="", at_the_end="")
     zero, one = processes.run_ranks(2, script)
     assert (zero.stdout, one.stdout) == ("6\n", "6\n6\n")
 

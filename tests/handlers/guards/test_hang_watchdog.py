@@ -25,6 +25,7 @@ def test_the_stacks_show_where_the_run_hangs_once_and_the_run_goes_on(tmp_path, 
     assert text.count("hang_in_the_third_batch") == 1
     assert text.count("Timeout") == 1
     assert caplog.text.count("no iteration was completed for 0.1 seconds, after iteration 3") == 1
+    assert f"are in {tmp_path / 'hang-rank0.txt'}\n" in caplog.text
 
 
 def test_iterations_of_an_evaluation_are_progress(tmp_path):
@@ -54,6 +55,25 @@ def test_a_run_that_hangs_in_c_with_the_interpreter_held_is_ended_and_its_stacks
         result = process.result()
     assert result.returncode == 1
     assert "backtrack" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_process_that_is_ended_names_the_file_of_its_stacks_in_a_line(processes, tmp_path):
+    script = f"""
+        import threading
+        from camshaft import Engine
+        from camshaft.handlers import HangWatchdog
+
+        watchdog = HangWatchdog(0.5, exit=True, path="{tmp_path}/hang.txt")
+        Engine(lambda state, batch: threading.Event().wait(), watchdog).run([1], max_epochs=1)
+    """
+    with processes.start(script) as process:
+        result = process.result()
+    assert result.returncode == 1
+    where = f"the stacks of all threads are in {tmp_path}/hang-rank0.txt, and the process is ended"
+    assert result.stderr.count("\n") == 1
+    assert where in result.stderr
+    assert "<lambda>" in (tmp_path / "hang-rank0.txt").read_text()
 
 
 def test_without_standard_error_a_file_is_asked_for(tmp_path, monkeypatch):

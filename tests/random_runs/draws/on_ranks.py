@@ -9,8 +9,8 @@ from .handlers import KINDS, checkpoints
 from .scripts import KILLS, kills_at, limits, plans
 from .triggers import ANYWHERE, FLAGS, SIZES, text, triggers
 
-# The step of torch's Rprop assigns by a mask, which a sharded weight does not take.
-OPTIMIZERS = ["SGD", "Adam", *(kind for kind in OTHERS if kind != "Rprop")]
+# On sharded weights, the steps of torch's Rprop and Adafactor fail, and LBFGS is refused.
+OPTIMIZERS = ["SGD", "Adam", *sorted({*OTHERS} - {"Rprop", "Adafactor", "LBFGS"})]
 
 COUNTS = st.integers(8, 23)
 SAMPLER = st.sampled_from(["Shuffled({n})", "ByEpoch({n})", "RandomSampler(range({n}), True, 9)"])
@@ -57,15 +57,15 @@ ENGINES = st.one_of(
     text("scaled({n})", n=SIZES),
     text("two({a}, {b}, {every})", a=SIZES, b=SIZES, every=SIZES),
 )
-AT_THE_EDGES = triggers("STARTED", "EPOCH_COMPLETED")
 ON_ONE = text(
     "on_rank({rank}, {handler})",
     rank=st.integers(0, RANKS - 1),
     handler=st.one_of(
         text("Draw({when}, '{kind}')", when=ANYWHERE, kind=KINDS),
         text("Tally({when})", when=ANYWHERE),
-        text("Save({when})", when=triggers("STARTED", "EPOCH_COMPLETED", "COMPLETED")),
-        text("Stop({when})", when=triggers("STARTED", "EPOCH_COMPLETED")),
+        st.just("Save(STARTED)"),  # each time, since STARTED counts the starts of the script
+        text("Save({when})", when=triggers("EPOCH_COMPLETED", "COMPLETED")),
+        text("Stop({when})", when=triggers("EPOCH_COMPLETED")),
     ),
 )
 """What one rank alone does, remembers or asks for."""

@@ -72,10 +72,11 @@ def test_a_data_set_in_a_directory_does_not_hide_the_runs_below_it(camshaft, tmp
 
 
 def test_where_there_is_no_run_the_code_is_2(camshaft, tmp_path):
-    for path in (tmp_path, tmp_path / "nowhere"):
+    lacks = ": no run; one has a journal, rows or checkpoints"
+    for path, said in ((tmp_path, lacks), (tmp_path / "nowhere", " is no directory")):
         code, lines, errors = camshaft("runs", path)
         assert (code, lines) == (2, [])
-        assert errors == [f"camshaft: {path}: no run; one has a journal, rows or checkpoints"]
+        assert errors == [f"camshaft: {path}{said}"]
 
 
 def test_a_damaged_run_does_not_hide_the_others(camshaft, tmp_path):
