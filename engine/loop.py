@@ -310,7 +310,9 @@ class Loop(Generic[Batch, Output]):
                 return False
             state.step_under_way.close(state)  # waiting would take steps beyond the limit
         self.postponed = 0
-        self._meet(is_agreed)  # before a save, which waits for all ranks
+        meetings = control.meetings if control.in_epoch and not is_agreed else None
+        if meetings is not None:
+            self._meet(meetings)  # before a save, which waits for all ranks
         if (at_commit := control.at_commit) is not None:
             control.at_commit = None
             at_commit(state, self._store)  # before a save: it may replace the run by a newer one
@@ -324,17 +326,16 @@ class Loop(Generic[Batch, Output]):
             self.moments.announce(Events.SAVING, state)
             self.feed.in_step.saves = False
             del control.saves[:served]
-            self._meet(is_agreed)  # a handler of the save may have asked for more
+            if meetings is not None:
+                self._meet(meetings)  # a handler of the save may have asked for more
         control.has_requests = False  # before `saves` is read: other threads may ask for a save
         if control.saves:
             control.has_requests = True
         return state.stop_reason is not None or control.epoch_stopped
 
-    def _meet(self, is_agreed: bool) -> None:
+    def _meet(self, meetings: ranks.Meetings) -> None:
         """Let all ranks end the run or the epoch, or save, in the same iteration."""
-        state, asked, meetings = self.state, list[str](), self.state.control.meetings
-        if is_agreed or meetings is None or not state.control.in_epoch:
-            return
+        state, asked = self.state, list[str]()
         if state.stop_reason is not None and not state.is_last_batch:
             asked.append(f"stop ({state.stop_reason})")
         elif state.control.epoch_stopped and not state.is_last_batch:

@@ -120,7 +120,7 @@ def test_a_start_and_a_batch(processes, tmp_path, handlers, files, calls):
 
 def test_a_save_of_one_process(processes, tmp_path):
     done = processes.run(ALONE, tmp_path / "run", Path(__file__).parent)
-    check(done, files=30, calls=1_140)
+    check(done, files=30, calls=1_145)
 
 
 def test_a_save_of_two_ranks(processes, tmp_path):

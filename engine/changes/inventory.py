@@ -334,8 +334,12 @@ def is_kept(value: Any) -> bool:
 
 def is_noted(owner: Any) -> bool:
     """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    kind = type(owner)
-    return isinstance(owner, HOLDERS) or is_kind_by_user(kind) or package_of(kind) == "omegaconf"
+    return isinstance(owner, HOLDERS) or _is_kind_of_owner(type(owner))
+
+
+@once_a_type
+def _is_kind_of_owner(kind: type) -> bool:
+    return is_by_user(kind) or package_of(kind) == "omegaconf"
 
 
 is_kind_by_user: Callable[[type], bool] = once_a_type(is_by_user)
