@@ -21,6 +21,7 @@ from ..events import Events
 from ..signals import PACKAGE, is_by_user, is_foreign, is_users
 from ..state import (
     GONE,
+    Named,
     State,
     generators_of,
     global_generators,
@@ -46,7 +47,7 @@ FOREIGN = {
 """Packages whose objects and functions are not searched."""
 WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id)))
 """Types of what may call one function of a script."""
-PLAIN = (str, int, float, bool, type(None), type(GONE))
+PLAIN = (str, int, float, bool, type(None), Named)
 FILLABLE = (list, set, dict)
 WEAK = (WeakSet, WeakKeyDictionary, WeakValueDictionary)
 OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap, *WEAK)
