@@ -112,7 +112,7 @@ print(json.dumps(walk.calls))
 """
 
 
-@pytest.mark.parametrize(("handlers", "files", "calls"), [(0, 54, 1_000), (1, 91, 3_540)])
+@pytest.mark.parametrize(("handlers", "files", "calls"), [(0, 54, 1_000), (1, 91, 3_545)])
 def test_a_start_and_a_batch(processes, tmp_path, handlers, files, calls):
     done = processes.run(START, tmp_path / "run", Path(__file__).parent, handlers)
     check(done, files, calls)

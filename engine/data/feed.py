@@ -173,7 +173,14 @@ class Feed(Generic[Batch]):
             batches = islice(batches, self._cut - state.iteration_in_epoch)
         if state.max_iterations is not None and state.iteration >= state.max_iterations:
             return iter(())
-        return self.in_step.batches(batches, state)
+        batches = self.in_step.batches(batches, state)
+        if state.training and not state.iteration and "torch.utils.data" in sys.modules:
+            from .dataloader import compared, is_stream
+
+            if is_stream(data := self.source.data):
+                gathered = self.in_step.gathered if self.in_step.is_on else None
+                batches = compared(batches, data, gathered)
+        return batches
 
     def complete_epoch(self, all_read: bool) -> bool:
         """End the epoch; True if it has all its batches, the most that it may have or a pass's.

@@ -87,6 +87,11 @@ class InStep:
         """The batches of an epoch, until the first rank has no more."""
         return self._together(batches, state) if self._asks else batches
 
+    def gathered(self, own: Any) -> list[Any]:
+        """What each rank has of something that all tell at the same batch."""
+        self._waits += 1
+        return ranks.gathered(own)
+
     def filled(self, batches: Iterator[Any], source: Any, state: State[Any, Any]) -> Iterator[Any]:
         """The batches of a pass, then others that count for nothing, until no rank has more."""
         filling: Any = None

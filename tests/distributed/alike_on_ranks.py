@@ -194,6 +194,25 @@ def samples_that_all_ranks_read_are_a_warning_with_what_to_do():
         assert "loader(dataset, batch_size, training=True)" in message
 
 
+class Stream(torch.utils.data.IterableDataset):
+    """Twelve samples; each rank reads every n-th one."""
+
+    def __init__(self, step=1, first=0):
+        self.own = range(first, 12, step)
+
+    def __iter__(self):
+        return (torch.full((2,), float(each)) for each in self.own)
+
+
+def streams_that_all_ranks_read_are_a_warning_and_others_are_none():
+    size, rank = ranks.world_size(), ranks.rank()
+    (message,) = warnings_of(DataLoader(Stream()))
+    assert message.startswith("ranks read the same samples: each goes through the whole Stream")
+    assert "ranks.data_rank()" in message
+    assert warnings_of(DataLoader(Stream(size, rank))) == []
+    assert warnings_of(DataLoader(Stream(), 4)) == []  # too short to tell
+
+
 def samples_of_each_rank_are_none():
     rank, rows = ranks.rank(), Rows()
     draws = torch.utils.data.WeightedRandomSampler([1.0] * 10, 9)

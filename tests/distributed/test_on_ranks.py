@@ -167,4 +167,4 @@ def test_ranks_with_different_numbers_of_batches_end_together(processes, tmp_pat
 def test_ranks_that_are_not_alike_are_told_before_the_first_batch(processes):
     """Settings, handlers, limits, forms; and what is meant to differ stays silent."""
     for rank, result in enumerate(processes.run_ranks(3, HERE / "alike_on_ranks.py")):
-        assert result.stdout.count(f"rank {rank}: ") == 16
+        assert result.stdout.count(f"rank {rank}: ") == 17

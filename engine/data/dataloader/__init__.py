@@ -5,9 +5,12 @@ from .loader import is_plain
 from .orders import order_of
 from .streams import source_of_loader
 from .undealt import undealt_samples, warn_of_repeats, warn_of_undealt
+from .undealt_streams import compared, is_stream
 
 __all__ = [
+    "compared",
     "is_plain",
+    "is_stream",
     "order_of",
     "shared_samples",
     "source_of_loader",
