@@ -175,11 +175,11 @@ class Feed(Generic[Batch]):
             return iter(())
         batches = self.in_step.batches(batches, state)
         if state.training and not state.iteration and "torch.utils.data" in sys.modules:
-            from .dataloader import compared, is_stream
+            from .dataloader import is_stream, told_if_alike
 
             if is_stream(data := self.source.data):
                 gathered = self.in_step.gathered if self.in_step.is_on else None
-                batches = compared(batches, data, gathered)
+                batches = told_if_alike(batches, data, gathered)
         return batches
 
     def complete_epoch(self, all_read: bool) -> bool:

@@ -8,8 +8,6 @@ from itertools import chain, islice
 from typing import Any
 from weakref import WeakSet
 
-from torch.utils.data import IterableDataset
-
 from ... import ranks
 from ..trail import WHOLE, checksum_of
 
@@ -25,12 +23,7 @@ ADVICE = (
 )
 
 
-def is_stream(data: Any) -> bool:
-    """True for a loader of an `IterableDataset`, which deals out its samples itself."""
-    return isinstance(getattr(data, "dataset", None), IterableDataset)
-
-
-def compared(
+def told_if_alike(
     batches: Iterator[Any], data: Any, gathered: Callable[[Any], list[Any]] | None
 ) -> Iterator[Any]:
     """The batches of a stream's first pass, with a warning if workers or ranks read the same ones.
