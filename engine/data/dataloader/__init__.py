@@ -4,8 +4,7 @@ from .alike import shared_samples, warn_of_other_samples_on_ranks
 from .loader import is_plain, is_stream
 from .orders import order_of
 from .streams import source_of_loader
-from .undealt import undealt_samples, warn_of_repeats, warn_of_undealt
-from .undealt_streams import told_if_alike
+from .undealt import told_if_alike, undealt_samples, warn_of_repeats, warn_of_undealt
 
 __all__ = [
     "is_plain",
