@@ -240,6 +240,8 @@ class Supervised:
             for each in (engine, engine.evaluation):
                 first = Events.ITERATION_STARTED(at=1)
                 each.on(first, stage=Stage.MEASURE)(self.refuse_cache)
+        if self.loss_fn is own_loss:
+            engine.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_padding)
         if self.loss_fn is own_loss and self.weight is None:
             for each in (engine, engine.evaluation):
                 each.on(Events.ITERATION_COMPLETED(at=1), stage=Stage.REPORT)(self.check_weight)
@@ -292,6 +294,23 @@ class Supervised:
                 "batch counts by its samples; say what to count: supervised(..., "
                 "weight=count_next_tokens) for a model that predicts the next token, "
                 "weight=count_tokens for others; both are in camshaft"
+            )
+
+    def check_padding(self, state: State[Any, Any]) -> None:
+        """Warn if a model of Hugging Face's is trained to predict padding."""
+        batch: Any = state.batch if isinstance(state.batch, Mapping) else {}
+        labels, mask = labels_in(batch), batch.get("attention_mask")
+        config = getattr(unwrap(self.model), "config", None)
+        if not (isinstance(labels, Tensor) and isinstance(mask, Tensor)):
+            return
+        # The labels of an encoder and decoder belong to the decoder's words.
+        is_alike = labels.shape == mask.shape and not getattr(config, "is_encoder_decoder", False)
+        is_whole = not (labels.is_floating_point() or labels.device.type != "cpu")
+        if is_alike and is_whole and (labels[mask == 0] != IGNORED).any():
+            warn(
+                "the batch has padding, by its attention_mask, and labels there that count in the "
+                "loss: the model learns to predict padding. Write labels[attention_mask == 0] = "
+                "-100, as DataCollatorForLanguageModeling does"
             )
 
     def check_parts(self, state: State[Any, Output]) -> None:

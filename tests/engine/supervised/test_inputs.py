@@ -243,6 +243,17 @@ def test_labels_that_do_not_count_are_told_of_once_unless_it_is_said_what_counts
         tagger(weight=1)[0].run(sentences(3), max_epochs=1)
 
 
+def test_labels_of_padding_that_count_are_told_of():
+    (batch,) = sentences(12)
+    padded = {**batch, "attention_mask": torch.tensor([[1] * 6, [1] * 4 + [0] * 2])}
+    with pytest.warns(UserWarning, match=r"labels\[attention_mask == 0\] = -100"):
+        tagger(weight=count_tokens)[0].run([padded], max_epochs=1)
+    padded["labels"] = batch["labels"].masked_fill(padded["attention_mask"] == 0, -100)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tagger(weight=count_tokens)[0].run([padded, batch], max_epochs=1)
+
+
 def test_a_loss_that_is_a_sum_is_told_of_unless_it_is_said_over_what():
     def trained(**arguments):
         model = Pair()
