@@ -15,7 +15,7 @@ from ..state import Batch, Position, Rng, State, seed_from, under_way
 from .in_step import InStep
 from .order import is_of_other_ranks
 from .passes import Pass, as_the_pass_began
-from .sources import Source, shortest
+from .sources import Source, is_stream, shortest
 from .trail import END
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -174,12 +174,11 @@ class Feed(Generic[Batch]):
         if state.max_iterations is not None and state.iteration >= state.max_iterations:
             return iter(())
         batches = self.in_step.batches(batches, state)
-        if state.training and not state.iteration and "torch.utils.data" in sys.modules:
-            from .dataloader import is_stream, told_if_alike
+        if state.training and not state.iteration and is_stream(self.data):
+            from .dataloader import told_if_alike
 
-            if is_stream(data := self.source.data):
-                gathered = self.in_step.gathered if self.in_step.is_on else None
-                batches = told_if_alike(batches, data, gathered)
+            gathered = self.in_step.gathered if self.in_step.are_streams else None
+            batches = told_if_alike(batches, self.data, gathered)
         return batches
 
     def complete_epoch(self, all_read: bool) -> bool:

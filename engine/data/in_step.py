@@ -9,7 +9,7 @@ from typing import Any
 
 from .. import ranks
 from ..state import Batch, State
-from .sources import may_begin_again
+from .sources import is_stream, may_begin_again
 from .trail import END
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -44,6 +44,8 @@ class InStep:
         """True if a rank's data is an iterator, which may have no batch left."""
         self.cannot_rewind: bool = False
         """True if one of these iterators has no `__iter__` in Python and cannot be rewound."""
+        self.are_streams: bool = False
+        """True if each rank reads a loader of an `IterableDataset`."""
         self.saves: bool = False  # true while handlers save, for which all ranks wait
         self._waits = 0
         self._asks = False
@@ -74,9 +76,17 @@ class InStep:
             return length
         is_known = length is not None and not self.reads_once
         own = length or 0
-        numbers = [own, -own, not is_known, self.reads_once, self.cannot_rewind]
-        most, minus_least, asks, once, fixed = ranks.most(numbers)
-        self._asks, self.reads_once, self.cannot_rewind = map(bool, (asks, once, fixed))
+        numbers = [
+            own,
+            -own,
+            not is_known,
+            self.reads_once,
+            self.cannot_rewind,
+            not is_stream(data),
+        ]
+        most, minus_least, *found = ranks.most(numbers)
+        self._asks, self.reads_once, self.cannot_rewind, is_other = map(bool, found)
+        self.are_streams = not is_other
         if self._asks:
             return None
         if most != -minus_least:

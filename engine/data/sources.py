@@ -234,6 +234,12 @@ def forward_only(batches: Iterator[Batch]) -> Iterator[Batch]:
         yield batch
 
 
+def is_stream(data: object) -> bool:
+    """True for a loader of an `IterableDataset`, which deals out its samples itself."""
+    utils: Any = sys.modules.get("torch.utils.data")
+    return utils is not None and isinstance(getattr(data, "dataset", None), utils.IterableDataset)
+
+
 def may_begin_again(batches: object) -> bool:
     """True for an iterator of a class with an `__iter__` in Python, which may rewind it."""
     is_own = isinstance(getattr(type(batches), "__iter__", None), FunctionType)

@@ -37,11 +37,6 @@ def is_plain(data: object) -> TypeGuard[DataLoader[Any]]:
     )
 
 
-def is_stream(data: Any) -> bool:
-    """True for a loader of an `IterableDataset`, which deals out its samples itself."""
-    return isinstance(getattr(data, "dataset", None), IterableDataset)
-
-
 class Loader(Source[Any]):
     """A `DataLoader`, read through a copy that has a data set wrapper and a sampler of our own.
 
