@@ -139,7 +139,6 @@ def check_idle(run: Checked) -> Check:
         some = any(id(each) in run.trained for module in own for each in module.parameters())
         if some:
             trained.append((name, own))
-            _warn_of_norms(run, name, own)
             known.update(map(id, left.values()))
         if left and (is_sure or some):
             warn(_untrained(name, left))
@@ -241,24 +240,6 @@ def _drifts(module: Any) -> list[str]:
         for path, each in module.named_modules()
         if each.training and getattr(each, "running_mean", None) is not None
     ]
-
-
-def _warn_of_norms(run: Checked, name: str, trained: list[Any]) -> None:
-    """Warn of norms whose weights are frozen and whose running means go on changing."""
-    found = [
-        f"{name}.{path}"
-        for module in trained
-        for path, each in module.named_modules()
-        if each.training and getattr(each, "running_mean", None) is not None
-        if each.weight is not None and not each.weight.requires_grad
-    ]
-    # A `Freeze` may leave them on purpose.
-    if found and all(getattr(each, "norms", True) for each in run.handlers.values()):
-        warn(
-            f"the weights of {few(found, 3)} are frozen, and in training mode the running means go "
-            "on changing, which evaluations use. Write engine.add(Freeze(...)) in the place of "
-            "requires_grad_(False), or .eval() of these layers"
-        )
 
 
 def _left(found: list[Any], trained: set[int]) -> dict[str, Any]:

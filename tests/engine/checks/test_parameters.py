@@ -224,23 +224,6 @@ def test_a_frozen_teacher_in_training_mode_is_told_of():
     assert run(objects) == ""
 
 
-def test_frozen_norms_in_training_mode_are_told_of_unless_freeze_leaves_them():
-    def told(*handlers, mode=True):
-        body = nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)).train(mode)
-        model = nn.Sequential(body, nn.Linear(4, 1))
-        body.requires_grad_(bool(handlers))
-        engine = supervised(model, sgd(model), nn.functional.mse_loss).add(*handlers)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            engine.run(BATCHES, max_epochs=1)
-        return "".join(str(each.message) for each in caught)
-
-    assert told().startswith(
-        "the weights of model.0.1 are frozen, and in training mode the running"
-    )
-    assert told(mode=False) == told(Freeze("0.*")) == told(Freeze("0.*", norms=False)) == ""
-
-
 def test_also_where_a_loss_function_holds_the_teacher():
     class Distilled:
         def __init__(self, teacher):

@@ -118,7 +118,7 @@ def script(change, directory, when, **limits):
     s.settings, s.space, s.slotted = Settings(), SimpleNamespace(gain=1.0), Slotted()
     s.slotted.gain, s.array, s.queue = 1.0, np.ones(2), deque([1.0], maxlen=1)
     if change == "unfreeze":
-        s.model.body[0].requires_grad_(False)
+        s.model.body.requires_grad_(False)
     s.optimizer = torch.optim.Adam(s.model.parameters(), lr=0.01)
     s.update = Update(s.optimizer)
     s.sampler = WeightedRandomSampler(torch.ones(60), 48) if "weights" in change else None
