@@ -97,7 +97,7 @@ def _warn_of_scales(run: Checked) -> None:
 
 
 def _is_bare(optimizer: Any, run: Checked) -> bool:
-    """True if it updates tensors of no module, such as a temperature: see `Changes`."""
+    """True if it updates tensors of no module, such as a temperature that the step names."""
     nn = sys.modules["torch"].nn
     own = [id(each) for each in parameters_of(optimizer) if isinstance(each, nn.Parameter)]
     if not own or own[0] in run.weights:

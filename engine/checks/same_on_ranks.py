@@ -69,7 +69,7 @@ def check_same_on_ranks(
     sums = map(_checksum, (common, own, texts))
     numbers = [*sums, min(ranks.members(group)), samples, shared]
     is_common, is_own, has_functions, is_one, repeats, differ = ranks.decided(numbers, _compare)
-    if is_one:
+    if is_one:  # group: what differs is told at once
         common, is_common = {**common, **own}, is_common and is_own
     if not is_common:
         raise ValueError(_message(ranks.gathered(_differences(common, ranks.from_first(common)))))

@@ -66,8 +66,9 @@ class Trail:
         """
         left, ahead = [self._batches] if self._draws else [], False
         for each in left:
-            if hasattr(type(each), "_next_data"):  # an iterator of torch's loader
-                ahead |= each._num_yielded > consumed
+            if consumed and hasattr(type(each), "_next_data"):  # an iterator of torch's loader
+                read = each._num_yielded  # a wrapper may make each of its batches of several
+                ahead |= read > consumed and read % consumed > 0
             inner = get_referents(each) if len(left) < MOST else ()
             left += [e for e in inner if type(e) is dict or hasattr(type(e), "__next__")]
         return ahead

@@ -300,13 +300,14 @@ class Supervised:
         """Warn if a model of Hugging Face's is trained to predict padding."""
         batch: Any = state.batch if isinstance(state.batch, Mapping) else {}
         labels, mask = labels_in(batch), batch.get("attention_mask")
-        config = getattr(unwrap(self.model), "config", None)
         if not (isinstance(labels, Tensor) and isinstance(mask, Tensor)):
             return
-        # The labels of an encoder and decoder belong to the decoder's words.
-        is_alike = labels.shape == mask.shape and not getattr(config, "is_encoder_decoder", False)
-        is_whole = not (labels.is_floating_point() or labels.device.type != "cpu")
-        if is_alike and is_whole and (labels[mask == 0] != IGNORED).any():
+        if labels.shape != mask.shape or labels.is_floating_point() or labels.device.type != "cpu":
+            return
+        config = getattr(unwrap(self.model), "config", None)
+        if getattr(config, "is_encoder_decoder", False):
+            return  # its mask is that of the encoder's words, and its labels are the decoder's
+        if (labels[mask == 0] != IGNORED).any():
             warn(
                 "the batch has padding, by its attention_mask, and labels there that count in the "
                 "loss: the model learns to predict padding. Write labels[attention_mask == 0] = "

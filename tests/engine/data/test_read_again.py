@@ -736,6 +736,11 @@ def one_ahead(loader):
     yield before
 
 
+def in_pairs(loader):
+    batches = iter(loader)
+    return zip(batches, batches, strict=True)
+
+
 class OneAhead:
     def __init__(self, loader):
         self.loader = loader
@@ -767,6 +772,7 @@ def test_batches_that_are_read_and_drawn_ahead_of_the_run_are_told_of(make, doub
     caplog.clear()
     assert doubts(make(DataLoader(range(8), 2, shuffle=True))) == []  # drawn as the pass begins
     assert doubts(Wrapped(DataLoader(Noisy(), 2), iter)) == []
+    assert doubts(Wrapped(DataLoader(Noisy(), 1), in_pairs)) == []  # reads two, and is not ahead
 
 
 class Wrapped:
