@@ -10,6 +10,7 @@ from typing import Any
 from warnings import catch_warnings
 
 from .signals import PACKAGE
+from .state import accelerator
 
 OF_TORCH = (
     *("get_default_dtype", "get_float32_matmul_precision"),
@@ -41,8 +42,10 @@ def of_machine() -> dict[str, str]:
     """
     torch: Any = sys.modules["torch"]
     instructions = torch.backends.cpu.get_cpu_capability()
+    kind, device = accelerator(torch)
+    name_of = getattr(device, "get_device_name", kind.upper)
     return {
         "torch.get_num_threads()": str(torch.get_num_threads()),
         "processor": f"{platform.machine()} with {instructions}",
-        "device": torch.cuda.get_device_name() if torch.cuda.is_initialized() else "CPU",
+        "device": str(name_of()),
     }

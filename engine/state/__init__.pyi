@@ -1,4 +1,5 @@
 from .generators import Rng as Rng
+from .generators import accelerator as accelerator
 from .generators import capture_generators as capture_generators
 from .generators import generators_of as generators_of
 from .generators import gives_batches as gives_batches

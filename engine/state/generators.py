@@ -63,11 +63,15 @@ def capture_generators(data: object = None, named: Mapping[str, Any] | None = No
         rng.numpy = _plain(numpy.random.get_state(legacy=False))
     if torch := sys.modules.get("torch"):
         rng.torch = _plain(torch.get_rng_state())
-        if torch.cuda.is_initialized():  # not in a worker that was forked
-            rng.devices["cuda"] = [*map(_plain, torch.cuda.get_rng_state_all())]
-            rng.devices["cuda_current"] = torch.cuda.current_device()
-        if torch.backends.mps.is_available():
-            rng.devices["mps"] = _plain(torch.mps.get_rng_state())
+        kind, device = accelerator(torch)
+        if device is not None and not hasattr(device, "get_rng_state"):
+            _warn_of_device(kind)
+        elif device is not None:
+            # MPS has one device, and not the functions that number them.
+            read_all = getattr(device, "get_rng_state_all", None)
+            states = read_all() if read_all else [device.get_rng_state()]
+            rng.devices[kind] = [*map(_plain, states)]
+            rng.devices[f"{kind}_current"] = getattr(device, "current_device", int)()
     rng.generators = [_read(generator) for generator in generators_of(data)]
     rng.named = {name: _read(generator) for name, generator in (named or {}).items()}
     return rng
@@ -99,10 +103,9 @@ def restore_generators(
         numpy.random.set_state(_array(rng.numpy))
     if rng.torch is not None and (torch := sys.modules.get("torch")):
         torch.set_rng_state(_array(rng.torch))
-        if "cuda" in rng.devices and torch.cuda.is_available():
-            _restore_cuda(torch.cuda, rng.devices)
-        if "mps" in rng.devices and torch.backends.mps.is_available():
-            torch.mps.set_rng_state(_array(rng.devices["mps"]))
+        kind, device = accelerator(torch, is_begun=False)
+        if device is not None and kind in rng.devices:
+            _restore_device(device, rng.devices[kind], rng.devices.get(f"{kind}_current", 0))
     for generator, state in zip(own, rng.generators, strict=False):
         set_state(generator, state)
     for name, generator in (named or {}).items():
@@ -110,13 +113,37 @@ def restore_generators(
             set_state(generator, rng.named[name])
 
 
-def _restore_cuda(cuda: Any, devices: dict[str, Any]) -> None:
-    """Restore all CUDA generators; if the number of devices differs, only the current device's."""
-    states = [*map(_array, devices["cuda"])]
-    if cuda.device_count() == len(states):
-        cuda.set_rng_state_all(states)
+def accelerator(torch: Any, *, is_begun: bool = True) -> tuple[str, Any]:
+    """The kind of device that this process has beside the CPU, and torch's module for it.
+
+    Such as `"cuda"` and `torch.cuda`; `("cpu", None)` where there is none, or if the process has
+    not begun to use it: a worker that was forked never does.
+    """
+    place = torch.accelerator.current_accelerator()
+    if place is None:
+        return "cpu", None
+    device = torch.get_device_module(place)
+    has_begun = getattr(device, "is_initialized", device.is_available)  # MPS begins by itself
+    is_ready = has_begun() if is_begun else device.is_available()
+    return (place.type, device) if is_ready else ("cpu", None)
+
+
+@lru_cache
+def _warn_of_device(kind: str) -> None:
+    logger.warning(
+        "random numbers that are drawn on the device %r differ after a resume and behind an "
+        "evaluation: torch.%s has no get_rng_state",
+        *(kind, kind),
+    )
+
+
+def _restore_device(device: Any, saved: Any, current: int) -> None:
+    """Restore a device's generators; if the number of devices differs, only the current one's."""
+    states = [*map(_array, [saved] if isinstance(saved, bytes) else saved)]  # MPS of before 0.2
+    if len(states) == device.device_count() > 1:
+        device.set_rng_state_all(states)
     else:  # for example: the process saw all devices of a machine, and now sees only one
-        cuda.set_rng_state(states[devices.get("cuda_current", 0)])
+        device.set_rng_state(states[current])
 
 
 def seed_all(seed: int) -> None:
@@ -127,10 +154,9 @@ def seed_all(seed: int) -> None:
     if torch := sys.modules.get("torch"):
         torch.default_generator.manual_seed(seed)
         # Not torch.manual_seed: it would queue work for a device that is not in use yet.
-        if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(seed)
-        if torch.backends.mps.is_available():
-            torch.mps.manual_seed(seed)
+        _, device = accelerator(torch)
+        if device is not None:
+            getattr(device, "manual_seed_all", device.manual_seed)(seed)
 
 
 def seed_from(rng: Rng) -> int:

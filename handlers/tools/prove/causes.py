@@ -12,8 +12,8 @@ SEEDS = {
     "random": "random.seed(0)",
     "torch": "torch.manual_seed(0)",
     "numpy.random": "numpy.random.seed(0)",
-    "torch.cuda": "torch.manual_seed(0)",
 }
+"""By generator: what seeds it; `torch.manual_seed` those of devices, too."""
 MOST = 5
 """Lost objects that are named."""
 PLAIN = ("int", "float", "bool", "str", "NoneType")
@@ -26,7 +26,8 @@ def of_two_whole_runs(one: Trial, other: Trial, first: Difference) -> list[str]:
     begins = [next((n for n in notes if n["event"] == "begin"), {}) for notes in (a, b)]
     later = next((n for n in a if n["event"] in ("save", "close")), {})
     found = []
-    for name, seed in SEEDS.items():
+    for name in begins[0].get("generators", {}):
+        seed = SEEDS.get(name, SEEDS["torch"])
         at_first = [each.get("generators", {}).get(name) for each in begins]
         used = later.get("generators", {}).get(name) != at_first[0]
         if at_first[0] != at_first[1] and (used or first.iteration == 0):

@@ -51,6 +51,7 @@ def dense_parts(tensor: Any) -> list[Tensor]:
     """All that a tensor holds on this rank, in vectors on the CPU; its values are the last one."""
     if flatten := getattr(tensor, "__tensor_flatten__", None):  # such as a DTensor
         held = [getattr(tensor, name) for name in flatten()[0]][::-1]
+        held = [part for part in held if isinstance(part, torch.Tensor)]  # and no mesh
     elif tensor.layout is not torch.strided:
         whole = tensor.detach().to_sparse_coo().coalesce()
         held = [whole.indices(), whole.values()]
@@ -65,7 +66,7 @@ def generator_digests() -> dict[str, str]:
     """Checksums of the global generators of random numbers."""
     rng = capture_generators()
     found = {"random": rng.python, "torch": rng.torch, "numpy.random": rng.numpy}
-    found["torch.cuda"] = rng.devices.get("cuda")
+    found |= {f"torch.{k}": each for k, each in rng.devices.items() if isinstance(each, list)}
     return {name: digest(each) for name, each in found.items() if each is not None}
 
 

@@ -40,6 +40,8 @@ OURS = re.compile(r"LATEST|LOCK|.*\.(jsonl|csv)\.\d+")
 
 CLOCK = re.compile(r"(^|[/_. ])(time|seconds|duration|elapsed|eta|memory|timestamp|per_second)\b")
 """Names of metrics that tell of the machine, not of the training."""
+METRIC = re.compile(r"(rank-\d+\.run\.)?metrics\.")
+"""How the names of metrics begin in a checkpoint."""
 TEXT = 60
 """Characters of a value in a message."""
 
@@ -226,7 +228,8 @@ def differences(whole: Facts, other: Facts) -> list[Difference]:
         for name, one, two in unequal(before, values):
             # After a kill between a save and the dropping of older ones, more are left.
             is_more = kind == "checkpoint" and not moment and one is None
-            if not is_more and not (kind == "row" and CLOCK.search(name)):
+            is_metric = kind in ("row", "metric") or METRIC.match(name)
+            if not is_more and not (is_metric and CLOCK.search(name)):
                 place = before.get("tag", name) if kind == "row" else name
                 texts = ("missing" if each is None else each for each in (one, two))
                 found.append(Difference(kind, what, place, iteration, *texts))

@@ -1,9 +1,11 @@
 """`camshaft prove` tells scripts that resume exactly from those that do not, and why."""
 
+import json
 import sys
 
 import pytest
 
+from camshaft.handlers.tools.prove import prove
 from camshaft.handlers.tools.prove.outcome import differences
 from camshaft.handlers.tools.prove.trial import with_camshaft
 
@@ -244,3 +246,44 @@ def test_rows_are_compared_by_their_number_and_checkpoints_that_a_kill_has_left_
         "row rows.csv: x at iteration 1:  and missing",
         "row rows.csv: iteration at iteration 2: 2 and 3",
     ]
+
+
+def test_metrics_of_the_machine_may_differ_in_checkpoints_too_and_no_others():
+    def facts(value):
+        times = dict.fromkeys(
+            ("metrics.step_time/slowest_rank", "rank-00000.run.metrics.values.data_time"), value
+        )
+        yield ("checkpoint", "run", (3, "iteration-0000000003")), times
+        yield ("metric", "the run", (3,)), {"epoch/seconds": value, "loss": value}
+        yield ("checkpoint", "run", (4, "iteration-0000000004")), {"train.model.time": value}
+
+    found = differences([*facts("1")], [*facts("0")])
+    assert sorted(each.name for each in found) == ["loss", "train.model.time"]
+
+
+SHARDED = """
+import sys
+import torch
+from torch.distributed.fsdp import fully_shard
+from camshaft import Events, ranks, supervised
+from camshaft.handlers import Checkpoint
+
+with ranks.process_group():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 3)
+    fully_shard(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    engine = supervised(model, optimizer, torch.nn.functional.mse_loss)
+    saving = Checkpoint("run", resume=True, when=Events.ITERATION_COMPLETED(every=2))
+    engine.add(saving).run([(torch.ones(2, 4), torch.ones(2, 3))] * 4, max_epochs=2)
+"""
+
+
+@pytest.mark.slow
+def test_a_sharded_model_on_two_ranks_is_proven(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "train.py").write_text(SHARDED)
+    code = prove([sys.executable, "train.py"], kills=1, ranks=2, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (code, told["verdict"]) == (0, "proven"), told
