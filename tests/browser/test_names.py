@@ -17,7 +17,7 @@ import pytest
 from camshaft import Engine, Events
 from camshaft.__main__ import main
 from camshaft.handlers import Checkpoint, Journal, JSONLines
-from camshaft.handlers.files import printable
+from camshaft.handlers.files import budget, printable
 from camshaft.handlers.loggers import Histogram, Image, ImageFiles
 from camshaft.handlers.tools.report import make_server
 
@@ -192,7 +192,7 @@ def test_hostile_names_add_no_element_or_attribute_and_every_text_is_there(tmp_p
     assert {each for each in own if not each.isprintable()} <= {"\n"}
     squeezed = unescape(re.sub("<wbr>", "", own))
     left_out = [name for name in names if printable(name) not in squeezed.replace("\n", "\\n")]
-    assert not [name for name in left_out if len(name) < 1000], left_out
+    assert not [name for name in left_out if len(name) <= budget.LONGEST_NAME], left_out
 
 
 ELEMENTS = """document.readyState && (within => Object.entries(
@@ -238,7 +238,7 @@ def test_a_browser_runs_nothing_of_them_asks_for_nothing_and_shows_them_as_they_
         )
         seen = text.replace("\n", "\\n")
         left_out = [name for name in names if printable(name) not in seen]
-        assert not [name for name in left_out if len(name) < 1000], left_out
+        assert not [name for name in left_out if len(name) <= budget.LONGEST_NAME], left_out
         drawn = page.evaluate("all('.chart text').map(e => e.textContent).join('\\n')")
         if count > 1:
             runs = (tmp_path / path.stem).iterdir()

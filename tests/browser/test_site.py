@@ -129,6 +129,7 @@ def test_every_public_name_has_its_place_in_the_reference(site):
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1200)  # over a hundred pages, twice
 def test_pages_ask_for_nothing_outside_and_fit_any_width(site, open_page):
     pages = sorted(site.rglob("*.html"))
     assert len(pages) > 60
