@@ -314,6 +314,14 @@ def test_what_goes_by_name_is_moved_to_the_device():
     assert moved["other"]["x"].device.type == "meta"
 
 
+def test_an_optimizer_of_parameters_that_a_device_replaces_is_refused():
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with pytest.raises(ValueError, match=r"write model.to\(device\) above the line that makes"):
+        supervised(model, optimizer, mse_loss, device="meta")
+    supervised(model, None, mse_loss, device="cpu")
+
+
 def test_without_targets_there_are_predictions_and_no_loss():
     model = torch.nn.Linear(4, 1)
     engine = supervised(model, torch.optim.SGD(model.parameters(), 0.1), mse_loss)
