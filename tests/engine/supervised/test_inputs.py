@@ -319,7 +319,7 @@ def test_an_optimizer_of_parameters_that_a_device_replaces_is_refused():
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with pytest.raises(ValueError, match=r"write model.to\(device\) above the line that makes"):
         supervised(model, optimizer, mse_loss, device="meta")
-    supervised(model, None, mse_loss, device="cpu")
+    supervised(torch.nn.Linear(2, 1), None, mse_loss, device="meta")
 
 
 def test_without_targets_there_are_predictions_and_no_loss():
