@@ -91,10 +91,8 @@ class NonFiniteGuard:
 
     def judge(self, state: State[Any, Any]) -> None:
         """Skip the step if its gradients or its loss are not finite."""
-        verdict, judged = (
-            state.recall(self, Verdict, saved=False),
-            state.recall(self, JudgedWindows),
-        )
+        verdict = state.recall(self, Verdict, saved=False)
+        judged = state.recall(self, JudgedWindows)
         is_fused = getattr(state.optimizer, "_step_supports_amp_scaling", False)
         on_device = self.late or (self.policy in ("raise", "stop") and is_fused)
         if not on_device and self._is_surely_good(state, judged):
