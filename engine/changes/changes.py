@@ -21,6 +21,7 @@ from ..state import (
     LARGEST,
     MANY,
     TOO_LARGE,
+    Mark,
     Named,
     State,
     assign,
@@ -37,12 +38,14 @@ from ..state import (
 )
 from .held import address_of, addresses_in, numbers_in
 from .inventory import ITEMS, Inventory, is_kept, is_kind_by_user, script_functions
-from .reached import DATA, FILLABLE, OF_DATA, OF_SET, called_by, is_only_filled, trains
+from .reached import DATA, FILLABLE, OF_DATA, OF_SET, PLAIN, called_by, is_only_filled, trains
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 GENERAL = (PACKAGE, "torch", "numpy")
 """Packages whose named tuples a script may keep."""
+SAME = "="
+"""How what stands for a list, dict or tensor begins that is at another place, too."""
 ALL_HOOKS = {*HOOKS, *OF_STEPS, *OF_WEIGHTS}
 OF_WORKERS = (f"{DATA}.dataset", f"{DATA}.collate_fn")
 """How the names of what workers copy begin."""
@@ -116,7 +119,7 @@ class Changes:
         found = {name: (value, was) for name, value, was in self._notes.changed()}
         for name, place in self._notes.places(self._carried - found.keys()).items():
             found[name] = place.read(), GONE
-        not_ours = self._not_ours(found) if found else ()
+        not_ours, first = self._not_ours(found) if found else (), dict[int, str]()
         for name, (value, was) in found.items():
             if name in not_ours:
                 continue
@@ -127,13 +130,19 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
+            elif key == "fp32_precision":  # scripts that ask in the older way could not any more
+                lost[name] = f"{value} instead of {was}"
             elif OF_SET in name:
                 lost[name] = "of an element of a set, which comes in another order: use a list"
             elif (made := self._inventory.name_of(value, name)) is not None:
                 values[name] = Named(made)
+            elif id(value) in first:
+                values[name] = Named(f"{SAME}{first[id(value)]}")
             elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
                     values[name] = packed(value, self._settings, self._parameters)
+                    if type(value) not in PLAIN and id(value) not in self._parameters:
+                        first[id(value)] = name
                 except KeyError:
                     lost[name] = "with keys or enums that are not known before the run"
             elif why and value is not self._state.batch and value is not self._state.output:
@@ -151,6 +160,9 @@ class Changes:
         moved = on_devices(saved["values"], saved["devices"], objects)
         saved = unpacked({**saved, "values": moved}, self._inventory.things)
         self._saved = saved["values"]
+        others = {n: e.name for n, e in self._saved.items() if isinstance(e, Named)}
+        same = {n: one[1:] for n, one in others.items() if one[:1] == SAME}
+        self._saved |= {name: self._saved[first] for name, first in same.items()}
         for name, each in [*self._saved.items()]:
             if isinstance(each, Named) and each is not GONE:
                 logger.warning("%s was %s, which is not in this script", name, each.name)
@@ -165,6 +177,9 @@ class Changes:
             if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
             assign(place, self._saved[name], is_shared=name in shared)
+        for name in same.keys() & places:
+            if same[name] in places:
+                assign(places[name], places[same[name]].read(), is_shared=True)
         self._of_pass = dict(self._state.control.changes["of_pass"])
         self._started = dict(saved["started"])
 
@@ -302,6 +317,8 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
     if value is GONE:
         return None
+    if type(value) is Mark:
+        return "of a class that no checkpoint holds"
     if (weight := extent_of(value, held)) is not None:
         count, size = weight
         if count <= MANY and size <= LARGEST:
@@ -313,7 +330,9 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
     if type(value).__module__.startswith("torch.utils.data") and not name.startswith(OF_DATA):
         return ""  # an evaluation may have a new loader each time
-    if trains(type(value)) or (was is not GONE and was is not None and is_kept(value)):
+    is_forward = name.endswith(".forward") and is_by_user(value)
+    is_other = was is not GONE and was is not None and is_kept(value)
+    if trains(type(value)) or is_forward or is_other:
         return f"now another {type(value).__name__}"
     if name.startswith(OF_DATA):  # samples that it has read
         return ""

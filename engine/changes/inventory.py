@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import Enum
@@ -15,10 +16,13 @@ from .. import modules
 from ..modules import HOOKS, OF_STEPS, OF_WEIGHTS
 from ..signals import PACKAGE, Subscription, is_by_user, package_of
 from ..state import (
+    BUFFERS,
     CONTAINERS,
+    GONE,
     SettingsNoted,
     Spot,
     State,
+    content_of,
     extent_of,
     has_state,
     is_kind_of_generator,
@@ -52,6 +56,14 @@ ITEMS = "[:]"
 OTHERS = (complex, frozenset, range, slice, *COMPUTES)
 OF_OTHERS = {"decimal", "fractions", "torch.dtype", "torch.Tensor"}
 """Values, and their modules, that no checkpoint holds (sparse tensors): a change is told of."""
+OF_TABLES = {"datasets", "pandas", "polars", "pyarrow", "scipy", "tensordict", "xarray"}
+"""Packages of tables, of which no checkpoint holds one: a change is told of."""
+GIVEN = ("num_threads", "deterministic_debug_mode")
+BACKENDS = (
+    *("cudnn.benchmark", "cudnn.deterministic", "mkldnn.enabled"),
+    *("cuda.matmul.fp32_precision", "cudnn.conv.fp32_precision"),
+)
+"""Settings of torch for the whole process, by which numbers round."""
 Roots = list[tuple[str, Any]]
 
 
@@ -89,12 +101,26 @@ class Inventory:
         """What the run may call."""
         self.names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
+        self._note_torch()
         roots = [*self._roots()]
         for found in search(roots, trains, self._is_leaf, self.names):
             if id(found.owner) in self._whole:
                 self._whole |= {id(found.value)} if type(found.value) in CONTAINERS else set()
             elif found.name:
                 self._note(found)
+
+    def _note_torch(self) -> None:
+        """Note what torch has for the whole process, and what decides how numbers round."""
+        if (torch := sys.modules.get("torch")) is None:
+            return
+        for key in GIVEN:
+            read, write = getattr(torch, f"get_{key}"), getattr(torch, f"set_{key}")
+            self.notes.note(f"torch.get_{key}()", read(), Spot(read, write))
+        for key in BACKENDS:
+            owner, _, name = f"backends.{key}".rpartition(".")
+            home = attrgetter(owner)(torch)
+            place = Spot(partial(getattr, home, name), partial(setattr, home, name))
+            self.notes.note(f"torch.backends.{key}", place.read(), place)
 
     def _roots(self) -> Iterator[tuple[str, Any]]:
         """Note the engine's modules and optimizers; give the roots of the search for all others."""
@@ -124,7 +150,8 @@ class Inventory:
             self.functions += _called_by(each)
             own = getattr(each, "__dict__", {})
             if is_kind_of_update(type(each)):
-                self.notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
+                for key in ("accumulate", "optimizer"):
+                    self.notes.note_key(f"{name}.{key}", own[key], own, key)
             if is_by_user(type(each)):
                 yield name, each
             else:  # its trackers and meters follow the world, and not the run
@@ -178,7 +205,7 @@ class Inventory:
             if is_value and type(value) not in PLAIN:
                 self.notes.note(name, value)
             return
-        is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
+        is_held, is_ours = id(owner) in self._held, isinstance(owner, list) or is_noted(owner)
         holds_saved = is_stateful(type(owner)) and not is_held  # and has a state of its own
         if (is_value or is_kept(value)) and (is_ours or holds_saved):
             self.notes.note_key(name, value, holder, key, is_known=is_known)
@@ -194,8 +221,11 @@ class Inventory:
             if is_by_user(value):
                 self.notes.note_table(name, vars(value), value)
             return
-        if issubclass(type(value), list | deque | set) and is_kind_by_user(type(value)):
-            self.notes.note_items(f"{name}{ITEMS}", value)
+        if _has_content(type(value)) and id(value) not in self._held:
+            content = content_of(value)
+            self.notes.note(f"{name}{ITEMS}", content.read(), content)
+            if hasattr(value, "_mask"):
+                self._note_own(name, value)
         if value in self.unsaved:
             self.unsaved.note(name, value)
             for path, each in value.named_modules() if modules.is_module(value) else ():
@@ -238,6 +268,7 @@ class Inventory:
         notes, own = self.notes, vars(module)
         self._note_own(name, module, OF_MODULES)
         self._note_hooks(name, module, HOOKS)
+        notes.note_key(f"{name}.forward", own.get("forward", GONE), own, "forward")
         for key, value in own["_parameters"].items():
             if value is not None:
                 self.settings[id(value)] = place = f"{name}.{key}.requires_grad"
@@ -301,8 +332,8 @@ def script_functions(
 def _called_by(thing: Any) -> list[Any]:
     """The functions that a thing has been given to call, such as a loss or those of a schedule."""
     own = [*attributes_of(thing).values()]
-    own += chain.from_iterable(each for each in own if isinstance(each, list))
-    own += chain.from_iterable(each.values() for each in own if isinstance(each, dict))
+    for each in [*own]:
+        own += each if isinstance(each, list) else each.values() if isinstance(each, dict) else ()
     return [each for each in own if isinstance(each, COMPUTES)]
 
 
@@ -325,7 +356,8 @@ def is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
     kind = type(value)
     names = {kind.__module__, f"{kind.__module__}.{kind.__name__}"}
-    if trains(kind) or kind in OTHERS or names & OF_OTHERS or extent_of(value) is not None:
+    is_held = trains(kind) or kind in OTHERS or names & OF_OTHERS or _has_content(kind)
+    if is_held or extent_of(value) is not None:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     is_loader = kind.__module__.startswith("torch.utils.data")
@@ -340,6 +372,16 @@ def is_noted(owner: Any) -> bool:
 @once_a_type
 def _is_kind_of_owner(kind: type) -> bool:
     return is_by_user(kind) or package_of(kind) == "omegaconf"
+
+
+@once_a_type
+def _has_content(kind: type) -> bool:
+    """True for bytes, arrays, tensors and tables of all classes, and for a script's containers."""
+    if issubclass(kind, dict | list | deque | set):
+        return is_kind_by_user(kind)
+    if hasattr(kind, "__array_function__") or hasattr(kind, "untyped_storage"):
+        return not {"Parameter", "memmap"} & {each.__name__ for each in kind.__mro__}
+    return kind in BUFFERS or (hasattr(kind, "__len__") and package_of(kind) in OF_TABLES)
 
 
 is_kind_by_user: Callable[[type], bool] = once_a_type(is_by_user)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
 from operator import attrgetter, methodcaller
+from threading import local
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
@@ -50,7 +51,7 @@ WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id
 PLAIN = (str, int, float, bool, type(None), Named)
 FILLABLE = (list, set, dict)
 WEAK = (WeakSet, WeakKeyDictionary, WeakValueDictionary)
-OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap, *WEAK)
+OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap, local, *WEAK)
 """Classes of Python whose objects hold a script's own values."""
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
@@ -234,7 +235,7 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     value = getattr(thing, "value", None) if kind.__name__ == "Synchronized" else None
     if isinstance(value, float | int):  # of multiprocessing, and so of no data that workers copy
         return [Reach(f"shared {name}", value, {}, thing, "value")]
-    if not (is_root or is_of_the_script(thing)):
+    if not (is_root or _is_kind_of_the_script(kind)):
         if (kind.__module__, kind.__name__) == ENGINE and not thing.has_handlers(Events.SAVING):
             # What it trains inside a function of another run, and does not save.
             inner = [Reach(f"{name}.objects[{key!r}]", e) for key, e in thing.objects.items()]
@@ -274,7 +275,7 @@ def _own(thing: object, name: str, default: Any = None) -> Any:
 
 def attributes_of(thing: object) -> dict[str, Any]:
     """The attributes of an object, also if its class answers every name, as those of llvmlite."""
-    own = _own(thing, "__dict__")
+    own = thing.__dict__ if isinstance(thing, local) else _own(thing, "__dict__")
     return own if isinstance(own, dict) else {}
 
 
@@ -429,7 +430,9 @@ def _is_kind_of_the_script(kind: type) -> bool:
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
     has_attributes = bool(kind.__dictoffset__) or hasattr(kind, "__slots__")
-    return has_attributes and (is_home or kind in OPEN or is_kind_of_update(kind))
+    return (has_attributes or issubclass(kind, local)) and (
+        is_home or kind in OPEN or is_kind_of_update(kind)
+    )
 
 
 @once_a_type
