@@ -38,7 +38,17 @@ from ..state import (
 )
 from .held import address_of, addresses_in, numbers_in
 from .inventory import ITEMS, Inventory, is_kept, is_kind_by_user, script_functions
-from .reached import DATA, FILLABLE, OF_DATA, OF_SET, PLAIN, called_by, is_only_filled, trains
+from .reached import (
+    DATA,
+    FILLABLE,
+    OF_DATA,
+    OF_SET,
+    called_by,
+    is_only_filled,
+    keys_of,
+    mentions,
+    trains,
+)
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
@@ -68,6 +78,8 @@ class Changes:
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._has_copies = getattr(state.control.data, "persistent_workers", False) is True
         """True if persistent workers have copies of the data set."""
+        self._keys: dict[str, set[str]] = {}
+        """By the name of what no checkpoint holds: the keys by which functions make it."""
         self._tied = self._ties()
         earlier = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
@@ -119,7 +131,8 @@ class Changes:
         found = {name: (value, was) for name, value, was in self._notes.changed()}
         for name, place in self._notes.places(self._carried - found.keys()).items():
             found[name] = place.read(), GONE
-        not_ours, first = self._not_ours(found) if found else (), dict[int, str]()
+        not_ours = self._not_ours(found) | self._of_caches(found) if found else ()
+        first = dict[int, str]()
         for name, (value, was) in found.items():
             if name in not_ours:
                 continue
@@ -141,7 +154,7 @@ class Changes:
             elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
                     values[name] = packed(value, self._settings, self._parameters)
-                    if type(value) not in PLAIN and id(value) not in self._parameters:
+                    if hasattr(value, "copy") or is_plain_tensor(value):
                         first[id(value)] = name
                 except KeyError:
                     lost[name] = "with keys or enums that are not known before the run"
@@ -196,6 +209,8 @@ class Changes:
                 assign(place, self._saved[name])
         self._saved = {}
         loaded, self._loaded = self._loaded, {}
+        if (functions := self._of_started()[1:]) and not mentions(functions, "is_new"):
+            self._warned |= self._found()[1].keys()  # what each process does, as a hook
         for name, now in self._numbers().items() if loaded else ():
             before = loaded[name]
             is_gone = not before.keys() <= now.keys()
@@ -208,11 +223,15 @@ class Changes:
                     "does, such as filling weights"
                 )
 
+    def _of_started(self) -> list[Any]:
+        """The process function, and the functions of STARTED that the script has attached."""
+        engine = self._state.engine
+        return script_functions(engine.process, {Events.STARTED: engine.signals[Events.STARTED]})
+
     def _numbers(self) -> dict[str, dict[Any, Any]]:
         """By object: a few numbers of each tensor; of none if no function could change them."""
         engine = self._state.engine
-        started = {Events.STARTED: engine.signals[Events.STARTED]}
-        if script_functions(engine.process, started) == [engine.process]:
+        if self._of_started() == [engine.process]:
             return {}
         own = {n: each for n, each in engine.objects.items() if not modules.is_copy(each)}
         return {name: numbers_in(each) for name, each in own.items()}
@@ -220,8 +239,10 @@ class Changes:
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
         self._of_pass = {}
-        for name, value, _ in self._notes.changed():
-            if name.startswith(OF_DATA):
+        found = {n: (e, was) for n, e, was in self._notes.changed() if n.startswith(OF_DATA)}
+        made_again = self._of_caches(found) if found else ()
+        for name, (value, _) in found.items():
+            if name not in made_again:
                 if (made := self._inventory.name_of(value, name)) is not None:
                     self._of_pass[name] = Named(made)
                 elif extent_of(value):
@@ -287,6 +308,23 @@ class Changes:
             if each is not None and (one := first.setdefault(id(each), name)) != name:
                 found.append(f"{one} and {name}")
         return found
+
+    def _of_caches(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
+        """The names of what functions make again, by a key, and of these keys.
+
+        With its key put back, and without what was made by it, a function would find it made.
+        """
+        names = set[str]()
+        for name, (value, was) in found.items():
+            if name not in self._keys and (was is None or was is GONE):
+                why = _why_lost(name, value, was, self._parameters)
+                if why == "" or (why and name.startswith(OF_DATA)):
+                    owner, dot, key = name.rpartition(".")
+                    keys = keys_of(key, called_by(self._inventory.functions))
+                    self._keys[name] = {f"{owner}{dot}{each}" for each in keys}
+            if keys := self._keys.get(name):
+                names |= {name, *keys}
+        return names
 
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""

@@ -224,7 +224,7 @@ class Inventory:
         if _has_content(type(value)) and id(value) not in self._held:
             content = content_of(value)
             self.notes.note(f"{name}{ITEMS}", content.read(), content)
-            if hasattr(value, "_mask"):
+            if "_mask" in attributes_of(value):
                 self._note_own(name, value)
         if value in self.unsaved:
             self.unsaved.note(name, value)

@@ -385,6 +385,18 @@ def is_only_filled(names: Iterable[str], codes: Iterable[CodeType]) -> bool:
     return 0 < uses == filled
 
 
+def keys_of(name: str, codes: Iterable[CodeType]) -> set[str]:
+    """The names that code compares and assigns where it assigns this one, as keys of a cache."""
+    found = set[str]()
+    for code in codes:
+        operations = _operations(code)
+        stored = {argument for what, argument in operations if what[:6] == "STORE_"}
+        for n, (what, argument) in enumerate(operations if name in stored else ()):
+            if what == "COMPARE_OP" and argument in ("==", "!="):
+                found |= stored & {one for _, one in operations[max(0, n - 6) : n]}
+    return found - {name}
+
+
 def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:
     """A function's operations in a row, with USED for each that reads the name."""
     reads = {"LOAD_GLOBAL", "LOAD_NAME"}

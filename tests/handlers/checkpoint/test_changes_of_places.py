@@ -148,7 +148,11 @@ def script(change, directory, epochs):
     s.crowd, s.weak = [Stage(1.0) for _ in range(100)], WeakValueDictionary(stage=held)
     s.own, s.recent = Rows([1.0]), Recent([1.0], maxlen=5)
     s.drawing = Drawing(1)
-    s.bytes, s.array, s.masked = bytearray(b"\1"), array("d", [1.0]), np.ma.array([1, 2], mask=[0, 1])
+    s.bytes, s.array, s.masked = (
+        bytearray(b"\1"),
+        array("d", [1.0]),
+        np.ma.array([1, 2], mask=[0, 1]),
+    )
     s.numbers, s.mine, s.order = torch.ones(2).as_subclass(Numbers), Table(), OrderedDict(a=1, b=2)
     s.seen, s.thread, s.one, s.four, s.act = bytearray(b"\1"), local(), [1.0], [1.0], nn.Identity()
     s.view, s.two, s.three, s.thread.gain = memoryview(s.seen), s.one, s.one, 1.0
@@ -166,7 +170,8 @@ def script(change, directory, epochs):
         loss = loss * s.by_weight().gain * s.crowd[77].gain * s.args.a99 * s.weak["stage"].gain
         loss = loss * (sum(s.own) + s.own.best) * (sum(s.recent) + s.recent.pushed)
         loss = loss * sum(s.bytes) * s.seen[0] * sum(s.array) * int(s.masked.sum()) * s.thread.gain
-        loss = s.act(loss) * s.numbers.sum().item() * (1 + len(s.mine)) * [*s.order.values()][0]
+        first, *_ = s.order.values()
+        loss = s.act(loss) * s.numbers.sum().item() * (1 + len(s.mine)) * first
         s.three.append(s.three[-1] / 2)
         loss = loss * sum(s.one + s.two + s.four) * torch.get_num_threads()
         (loss / 1e7).backward()
@@ -293,6 +298,52 @@ def test_a_table_that_functions_only_fill_is_a_record(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Engine(step, Checkpoint(tmp_path)).run([1, 2], max_epochs=2)
+
+
+class Chunks(torch.utils.data.Dataset):
+    """Numbers by chunks, of which it keeps the last one that it has read, and which one that is."""
+
+    def __init__(self, read):
+        self.read, self.number, self.chunk = read, None, None
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, place):
+        if self.number != place // 6:
+            self.number = place // 6
+            self.chunk = self.read(self.number)
+        return self.chunk.gain + place
+
+
+@pytest.mark.parametrize("chunk", [Stage, lambda number: pandas.Series({"gain": number})])
+def test_a_chunk_that_no_checkpoint_holds_is_read_again_after_a_resume(tmp_path, chunk):
+    def start(fails):
+        def step(state, batch):
+            values.append(batch.tolist())
+            if state.iteration == fails:
+                raise KeyboardInterrupt
+
+        values, engine = [], Engine(step)
+        engine.add(Checkpoint(tmp_path, resume=True, when=Events.ITERATION_COMPLETED))
+        engine.run(torch.utils.data.DataLoader(Chunks(chunk), 2), max_epochs=2)
+        return values
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt):
+            start(5)
+        places = [[8, 9], [10, 11], *([n, n + 1] for n in range(0, 12, 2))]
+        assert start(0)[-8:] == [[n + n // 6 for n in pair] for pair in places]
+
+
+def test_a_hook_that_each_process_makes_in_started_is_no_change(tmp_path):
+    model = nn.Linear(3, 1)
+    engine = Engine(lambda state, batch: None, Checkpoint(tmp_path), objects={"model": model})
+    engine.on(Events.STARTED)(lambda state: model.register_forward_hook(half))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.run([1, 2], max_epochs=2)
 
 
 def test_settings_of_torch_that_cannot_be_put_back_are_told_of(tmp_path):
