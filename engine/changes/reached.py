@@ -215,6 +215,8 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(thing, WRAPPERS):  # of a library, such as `torch.no_grad()`
         inner = getattr(thing, "fget", getattr(thing, "__wrapped__", None))
         return [Reach(name, inner)]
+    if isinstance(thing, types.BuiltinFunctionType):  # such as the `random` of a generator
+        return [] if isinstance(thing.__self__, ModuleType) else [Reach(name, thing.__self__)]
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
         return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]
