@@ -205,7 +205,8 @@ class Inventory:
             if is_value and type(value) not in PLAIN:
                 self.notes.note(name, value)
             return
-        is_held, is_ours = id(owner) in self._held, type(owner) in (list, dict) or is_noted(owner)
+        is_held = id(owner) in self._held
+        is_ours = isinstance(owner, (list, *HOLDERS)) or _is_kind_of_owner(type(owner))
         holds_saved = is_stateful(type(owner)) and not is_held  # and has a state of its own
         if (is_value or is_kept(value)) and (is_ours or holds_saved):
             self.notes.note_key(name, value, holder, key, is_known=is_known)
