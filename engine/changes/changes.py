@@ -80,7 +80,10 @@ class Changes:
         """True if persistent workers have copies of the data set."""
         self._keys: dict[str, set[str]] = {}
         """By the name of what no checkpoint holds: the keys by which functions make it."""
-        self._tied = self._ties()
+        self._tied, engine = self._ties(), state.engine
+        started = {Events.STARTED: engine.signals[Events.STARTED]}
+        self._starting: list[Any] = script_functions(engine.process, started)[1:]
+        """The functions of STARTED that the script has attached."""
         earlier = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
@@ -209,7 +212,7 @@ class Changes:
                 assign(place, self._saved[name])
         self._saved = {}
         loaded, self._loaded = self._loaded, {}
-        if (functions := self._of_started()[1:]) and not mentions(functions, "is_new"):
+        if self._starting and not mentions(self._starting, "is_new"):
             self._warned |= self._found()[1].keys()  # what each process does, as a hook
         for name, now in self._numbers().items() if loaded else ():
             before = loaded[name]
@@ -223,15 +226,10 @@ class Changes:
                     "does, such as filling weights"
                 )
 
-    def _of_started(self) -> list[Any]:
-        """The process function, and the functions of STARTED that the script has attached."""
-        engine = self._state.engine
-        return script_functions(engine.process, {Events.STARTED: engine.signals[Events.STARTED]})
-
     def _numbers(self) -> dict[str, dict[Any, Any]]:
         """By object: a few numbers of each tensor; of none if no function could change them."""
         engine = self._state.engine
-        if self._of_started() == [engine.process]:
+        if not self._starting:
             return {}
         own = {n: each for n, each in engine.objects.items() if not modules.is_copy(each)}
         return {name: numbers_in(each) for name, each in own.items()}
@@ -346,7 +344,8 @@ class Changes:
         for name in new:
             # By all its names; by its own alone too, as an identity may be given out again.
             own = name.removesuffix(ITEMS)
-            names_of = [own], [own, *self._inventory.names.get(id(found[name][0]), ())]
+            thing = self._inventory.things.get(own, found[name][0])
+            names_of = [own], [own, *self._inventory.names.get(id(thing), ())]
             known[name] = all(is_only_filled(each, codes) for each in names_of)
         return found.keys() & (names | {name for name in found if known.get(name)})
 

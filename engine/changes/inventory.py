@@ -38,8 +38,8 @@ from .reached import (
     Reach,
     attributes_of,
     functions_of,
+    is_kind_of_the_script,
     is_kind_of_update,
-    is_of_the_script,
     readers_of,
     search,
     trains,
@@ -206,7 +206,7 @@ class Inventory:
                 self.notes.note(name, value)
             return
         is_held = id(owner) in self._held
-        is_ours = isinstance(owner, (list, *HOLDERS)) or _is_kind_of_owner(type(owner))
+        is_ours = isinstance(owner, list) or is_kind_noted(type(owner))
         holds_saved = is_stateful(type(owner)) and not is_held  # and has a state of its own
         if (is_value or is_kept(value)) and (is_ours or holds_saved):
             self.notes.note_key(name, value, holder, key, is_known=is_known)
@@ -218,11 +218,12 @@ class Inventory:
 
     def _note_inside(self, name: str, value: Any) -> None:
         """Note what an object holds, or which names it has so far."""
+        kind = type(value)
         if isinstance(value, type):
             if is_by_user(value):
                 self.notes.note_table(name, vars(value), value)
             return
-        if _has_content(type(value)) and id(value) not in self._held:
+        if _has_content(kind) and id(value) not in self._held:
             content = content_of(value)
             self.notes.note(f"{name}{ITEMS}", content.read(), content)
             if "_mask" in attributes_of(value):
@@ -233,15 +234,15 @@ class Inventory:
                 self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)  # sums of a metric
         elif modules.is_module(value):  # such as a loss
             self._note_model(name, value)
-        elif is_kind_of_generator(type(value)) and is_kind_by_user(type(value)):
+        elif is_kind_of_generator(kind) and is_kind_by_user(kind):
             self._note_own(name, value)  # such as the counter of a `random.Random` of the script
-        elif trains(type(value)):
+        elif trains(kind):
             self._note_optimizer(name, value)
-        elif isinstance(value, dict) or type(value) is list:
+        elif isinstance(value, dict) or kind is list:
             self.notes.note_table(name, value)
         elif isinstance(value, FunctionType) and is_by_user(value):
             self.notes.note_table(name, vars(value))
-        elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
+        elif is_kind_noted(kind) and is_kind_of_the_script(kind) and id(value) not in self._whole:
             self.notes.note_table(name, attributes_of(value))
 
     def _note_model(self, name: str, outer: Any) -> Roots:
@@ -292,10 +293,11 @@ class Inventory:
         is_saved = id(module) in self._held
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
             notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
-        if not is_by_user(type(module)):
-            return []
+        places = [(f"{name}.{key}", each) for key, each in own.items() if key not in OF_MODULES]
+        if not is_by_user(type(module)):  # what the script has given to it
+            return [(place, each) for place, each in places if is_kind_by_user(type(each))]
         self.functions.append(module.forward)
-        return [(f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES]
+        return places
 
     def _note_hooks(self, name: str, owner: Any, keys: Iterable[str]) -> None:
         for key in keys:
@@ -304,8 +306,7 @@ class Inventory:
             self.notes.note(f"{name}.{key}", None if hooks is None else len(hooks), Spot(read))
 
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
-        if package_of(type(optimizer)) != "torch":
-            self._note_own(name, optimizer, OF_OPTIMIZERS)
+        self._note_own(name, optimizer, OF_OPTIMIZERS)
         self._note_hooks(name, optimizer, OF_STEPS)
         for n, group in enumerate(optimizer.param_groups):
             # A group of torchopt is a tuple, and no setting.
@@ -362,17 +363,14 @@ def is_kept(value: Any) -> bool:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     is_loader = kind.__module__.startswith("torch.utils.data")
-    return not isinstance(value, dict | type) and (is_noted(value) or is_loader) and not is_iterator
-
-
-def is_noted(owner: Any) -> bool:
-    """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    return isinstance(owner, HOLDERS) or _is_kind_of_owner(type(owner))
+    is_other = not isinstance(value, dict | type) and (is_kind_noted(kind) or is_loader)
+    return is_other and not is_iterator
 
 
 @once_a_type
-def _is_kind_of_owner(kind: type) -> bool:
-    return is_by_user(kind) or package_of(kind) == "omegaconf"
+def is_kind_noted(kind: type) -> bool:
+    """True for what holds a script's own values: its functions, classes, objects, dicts."""
+    return issubclass(kind, HOLDERS) or is_by_user(kind) or package_of(kind) == "omegaconf"
 
 
 @once_a_type

@@ -128,7 +128,7 @@ def search(
 
 def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
     """Functions, and callable objects of the script, as roots of a walk."""
-    return [("self" if is_of_the_script(each) else "", each) for each in functions]
+    return [("self" if is_kind_of_the_script(type(each)) else "", each) for each in functions]
 
 
 def classes_of(things: Iterable[object]) -> list[tuple[str, Any]]:
@@ -237,7 +237,7 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     value = getattr(thing, "value", None) if kind.__name__ == "Synchronized" else None
     if isinstance(value, float | int):  # of multiprocessing, and so of no data that workers copy
         return [Reach(f"shared {name}", value, {}, thing, "value")]
-    if not (is_root or _is_kind_of_the_script(kind)):
+    if not (is_root or is_kind_of_the_script(kind)):
         if (kind.__module__, kind.__name__) == ENGINE and not thing.has_handlers(Events.SAVING):
             # What it trains inside a function of another run, and does not save.
             inner = [Reach(f"{name}.objects[{key!r}]", e) for key, e in thing.objects.items()]
@@ -434,13 +434,9 @@ def _operations(function: CodeType) -> list[tuple[str, Any]]:
     return found
 
 
-def is_of_the_script(thing: Any) -> bool:
-    """True for an object with attributes of the script; also for an `Update`."""
-    return _is_kind_of_the_script(type(thing))
-
-
 @once_a_type
-def _is_kind_of_the_script(kind: type) -> bool:
+def is_kind_of_the_script(kind: type) -> bool:
+    """True for a class whose objects have attributes of the script; also for an `Update`."""
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
     has_attributes = bool(kind.__dictoffset__) or hasattr(kind, "__slots__")

@@ -190,7 +190,7 @@ def content_of(thing: Any) -> Spot:
     own: Any = None
     if is_any_array(thing):
         own = thing.view(sys.modules["numpy"].ndarray)
-    elif is_any_tensor(thing):
+    elif is_any_tensor(thing) and str(thing.layout) == "torch.strided":
         torch: Any = sys.modules["torch"]
         if type(thing).__torch_dispatch__ == torch.Tensor.__torch_dispatch__:  # no shard
             with torch._C.DisableTorchFunctionSubclass():
@@ -209,6 +209,8 @@ def _mark_of(table: Any) -> Mark:
     if hasattr(table, "iloc") or is_any_array(table):  # of pandas, and of objects; some rows
         rows = table[:: 1 + len(table) // WIDEST] if len(table.shape) else table
         return Mark([table.shape, repr(getattr(rows, "to_numpy", lambda: rows)().tolist())])
+    if is_any_tensor(table):  # a sparse one, or a shard
+        return Mark([table._version])
     own = table.state_dict() if hasattr(table, "state_dict") else getattr(table, "__dict__", {})
     numbers = filter(_is_numbers, own.values())
     return Mark(_mark(e, ())[-1] if is_any_array(e) else _numbers_of(e) for e in numbers)

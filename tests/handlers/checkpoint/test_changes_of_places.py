@@ -123,7 +123,10 @@ CHANGES = {
     "one of three places of a list": cut_off,
     "a list that comes to another place": lambda s: (setattr(s, "four", s.one), s.one.append(2.0)),
     "the forward of a module": lambda s: setattr(s.act, "forward", tripled),
-    "the optimizer's threads": lambda s: torch.set_num_threads(torch.get_num_threads() + 1),
+    "what the script gives to an optimizer": lambda s: setattr(s.optimizer, "gain", 2.0),
+    "an object of a module of torch": lambda s: setattr(s.model[0].stage, "gain", 2.0),
+    "a generator that only a method knows": lambda s: s.draw(),
+    "torch's threads": lambda s: torch.set_num_threads(torch.get_num_threads() + 1),
 }
 
 
@@ -157,7 +160,9 @@ def script(change, directory, epochs):
     s.seen, s.thread, s.one, s.four, s.act = bytearray(b"\1"), local(), [1.0], [1.0], nn.Identity()
     s.view, s.two, s.three, s.thread.gain = memoryview(s.seen), s.one, s.one, 1.0
     torch.set_num_threads(1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    s.optimizer = optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    model[0].stage = Stage(1.0)
+    optimizer.gain, s.draw = 1.0, random.Random(2).random
 
     def step(state, batch):
         loss = model(batch).square().mean() + s.part.weight.square().sum() / 9
@@ -174,6 +179,7 @@ def script(change, directory, epochs):
         loss = s.act(loss) * s.numbers.sum().item() * (1 + len(s.mine)) * first
         s.three.append(s.three[-1] / 2)
         loss = loss * sum(s.one + s.two + s.four) * torch.get_num_threads()
+        loss = loss * optimizer.gain * s.draw() * model[0].stage.gain
         (loss / 1e7).backward()
         used = {id(each) for each in s.many}
         for part in model:
@@ -335,6 +341,22 @@ def test_a_chunk_that_no_checkpoint_holds_is_read_again_after_a_resume(tmp_path,
             start(5)
         places = [[8, 9], [10, 11], *([n, n + 1] for n in range(0, 12, 2))]
         assert start(0)[-8:] == [[n + n // 6 for n in pair] for pair in places]
+
+
+def test_a_list_of_a_class_of_its_own_that_one_name_fills_and_another_reads(tmp_path):
+    def start(epochs):
+        rows = Rows()
+        holder = SimpleNamespace(rows=rows)
+
+        def step(state, batch):
+            rows.append(batch)
+            totals.append(sum(holder.rows))
+
+        totals, engine = [], Engine(step, Checkpoint(tmp_path, resume=True))
+        engine.run([1, 2], max_epochs=epochs)
+        return totals
+
+    assert start(1) + start(2) == [1, 3, 4, 6]
 
 
 def test_a_hook_that_each_process_makes_in_started_is_no_change(tmp_path):
