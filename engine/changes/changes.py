@@ -21,6 +21,7 @@ from ..state import (
     LARGEST,
     MANY,
     TOO_LARGE,
+    Mark,
     Named,
     State,
     assign,
@@ -37,12 +38,24 @@ from ..state import (
 )
 from .held import address_of, addresses_in, numbers_in
 from .inventory import ITEMS, Inventory, is_kept, is_kind_by_user, script_functions
-from .reached import DATA, FILLABLE, OF_DATA, OF_SET, called_by, is_only_filled, trains
+from .reached import (
+    DATA,
+    FILLABLE,
+    OF_DATA,
+    OF_SET,
+    called_by,
+    is_only_filled,
+    keys_of,
+    mentions,
+    trains,
+)
 
 logger: logging.Logger = logging.getLogger("camshaft")
 
 GENERAL = (PACKAGE, "torch", "numpy")
 """Packages whose named tuples a script may keep."""
+SAME = "="
+"""How what stands for a list, dict or tensor begins that is at another place, too."""
 ALL_HOOKS = {*HOOKS, *OF_STEPS, *OF_WEIGHTS}
 OF_WORKERS = (f"{DATA}.dataset", f"{DATA}.collate_fn")
 """How the names of what workers copy begin."""
@@ -65,7 +78,12 @@ class Changes:
         """By name: whether functions use this list, set or dict for nothing but to fill it."""
         self._has_copies = getattr(state.control.data, "persistent_workers", False) is True
         """True if persistent workers have copies of the data set."""
-        self._tied = self._ties()
+        self._keys: dict[str, set[str]] = {}
+        """By the name of what no checkpoint holds: the keys by which functions make it."""
+        self._tied, engine = self._ties(), state.engine
+        started = {Events.STARTED: engine.signals[Events.STARTED]}
+        self._starting: list[Any] = script_functions(engine.process, started)[1:]
+        """The functions of STARTED that the script has attached."""
         earlier = state.control.noted
         self._carried: set[str] = set() if earlier is None else earlier.names()
         """What an earlier part of this run has changed already, in this process."""
@@ -116,7 +134,8 @@ class Changes:
         found = {name: (value, was) for name, value, was in self._notes.changed()}
         for name, place in self._notes.places(self._carried - found.keys()).items():
             found[name] = place.read(), GONE
-        not_ours = self._not_ours(found) if found else ()
+        not_ours = self._not_ours(found) | self._of_caches(found) if found else ()
+        first = dict[int, str]()
         for name, (value, was) in found.items():
             if name in not_ours:
                 continue
@@ -127,13 +146,19 @@ class Changes:
                     lost[owner] = "a hook more"
             elif key == "_modules":
                 lost[owner] = f"{value} modules instead of {was}"
+            elif key == "fp32_precision":  # scripts that ask in the older way could not any more
+                lost[name] = f"{value} instead of {was}"
             elif OF_SET in name:
                 lost[name] = "of an element of a set, which comes in another order: use a list"
             elif (made := self._inventory.name_of(value, name)) is not None:
                 values[name] = Named(made)
+            elif id(value) in first:
+                values[name] = Named(f"{SAME}{first[id(value)]}")
             elif (why := _why_lost(name, value, was, self._parameters)) is None:
                 try:
                     values[name] = packed(value, self._settings, self._parameters)
+                    if hasattr(value, "copy") or is_plain_tensor(value):
+                        first[id(value)] = name
                 except KeyError:
                     lost[name] = "with keys or enums that are not known before the run"
             elif why and value is not self._state.batch and value is not self._state.output:
@@ -151,6 +176,9 @@ class Changes:
         moved = on_devices(saved["values"], saved["devices"], objects)
         saved = unpacked({**saved, "values": moved}, self._inventory.things)
         self._saved = saved["values"]
+        others = {n: e.name for n, e in self._saved.items() if isinstance(e, Named)}
+        same = {n: one[1:] for n, one in others.items() if one[:1] == SAME}
+        self._saved |= {name: self._saved[first] for name, first in same.items()}
         for name, each in [*self._saved.items()]:
             if isinstance(each, Named) and each is not GONE:
                 logger.warning("%s was %s, which is not in this script", name, each.name)
@@ -165,6 +193,9 @@ class Changes:
             if name.startswith(OF_DATA):
                 self._made[name] = copy_of(place.read())
             assign(place, self._saved[name], is_shared=name in shared)
+        for name in same.keys() & places:
+            if same[name] in places:
+                assign(places[name], places[same[name]].read(), is_shared=True)
         self._of_pass = dict(self._state.control.changes["of_pass"])
         self._started = dict(saved["started"])
 
@@ -181,6 +212,8 @@ class Changes:
                 assign(place, self._saved[name])
         self._saved = {}
         loaded, self._loaded = self._loaded, {}
+        if self._starting and not mentions(self._starting, "is_new"):
+            self._warned |= self._found()[1].keys()  # what each process does, as a hook
         for name, now in self._numbers().items() if loaded else ():
             before = loaded[name]
             is_gone = not before.keys() <= now.keys()
@@ -196,8 +229,7 @@ class Changes:
     def _numbers(self) -> dict[str, dict[Any, Any]]:
         """By object: a few numbers of each tensor; of none if no function could change them."""
         engine = self._state.engine
-        started = {Events.STARTED: engine.signals[Events.STARTED]}
-        if script_functions(engine.process, started) == [engine.process]:
+        if not self._starting:
             return {}
         own = {n: each for n, each in engine.objects.items() if not modules.is_copy(each)}
         return {name: numbers_in(each) for name, each in own.items()}
@@ -205,8 +237,10 @@ class Changes:
     def begin_pass(self) -> None:
         """Note the values of the data with which a pass begins: its order is drawn from them."""
         self._of_pass = {}
-        for name, value, _ in self._notes.changed():
-            if name.startswith(OF_DATA):
+        found = {n: (e, was) for n, e, was in self._notes.changed() if n.startswith(OF_DATA)}
+        made_again = self._of_caches(found) if found else ()
+        for name, (value, _) in found.items():
+            if name not in made_again:
                 if (made := self._inventory.name_of(value, name)) is not None:
                     self._of_pass[name] = Named(made)
                 elif extent_of(value):
@@ -273,6 +307,23 @@ class Changes:
                 found.append(f"{one} and {name}")
         return found
 
+    def _of_caches(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
+        """The names of what functions make again, by a key, and of these keys.
+
+        With its key put back, and without what was made by it, a function would find it made.
+        """
+        names = set[str]()
+        for name, (value, was) in found.items():
+            if name not in self._keys and (was is None or was is GONE):
+                why = _why_lost(name, value, was, self._parameters)
+                if why == "" or (why and name.startswith(OF_DATA)):
+                    owner, dot, key = name.rpartition(".")
+                    keys = keys_of(key, called_by(self._inventory.functions))
+                    self._keys[name] = {f"{owner}{dot}{each}" for each in keys}
+            if keys := self._keys.get(name):
+                names |= {name, *keys}
+        return names
+
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
         """The names among these of what is saved elsewhere, made anew, or a record of a process."""
         engine = self._state.engine
@@ -293,7 +344,8 @@ class Changes:
         for name in new:
             # By all its names; by its own alone too, as an identity may be given out again.
             own = name.removesuffix(ITEMS)
-            names_of = [own], [own, *self._inventory.names.get(id(found[name][0]), ())]
+            thing = self._inventory.things.get(own, found[name][0])
+            names_of = [own], [own, *self._inventory.names.get(id(thing), ())]
             known[name] = all(is_only_filled(each, codes) for each in names_of)
         return found.keys() & (names | {name for name in found if known.get(name)})
 
@@ -302,6 +354,8 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
     """Why a checkpoint cannot hold a changed value: None if it can, empty if it need not."""
     if value is GONE:
         return None
+    if type(value) is Mark:
+        return "of a class that no checkpoint holds"
     if (weight := extent_of(value, held)) is not None:
         count, size = weight
         if count <= MANY and size <= LARGEST:
@@ -313,7 +367,9 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
         return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
     if type(value).__module__.startswith("torch.utils.data") and not name.startswith(OF_DATA):
         return ""  # an evaluation may have a new loader each time
-    if trains(type(value)) or (was is not GONE and was is not None and is_kept(value)):
+    is_forward = name.endswith(".forward") and is_by_user(value)
+    is_other = was is not GONE and was is not None and is_kept(value)
+    if trains(type(value)) or is_forward or is_other:
         return f"now another {type(value).__name__}"
     if name.startswith(OF_DATA):  # samples that it has read
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import Enum
@@ -15,10 +16,13 @@ from .. import modules
 from ..modules import HOOKS, OF_STEPS, OF_WEIGHTS
 from ..signals import PACKAGE, Subscription, is_by_user, package_of
 from ..state import (
+    BUFFERS,
     CONTAINERS,
+    GONE,
     SettingsNoted,
     Spot,
     State,
+    content_of,
     extent_of,
     has_state,
     is_kind_of_generator,
@@ -34,8 +38,8 @@ from .reached import (
     Reach,
     attributes_of,
     functions_of,
+    is_kind_of_the_script,
     is_kind_of_update,
-    is_of_the_script,
     readers_of,
     search,
     trains,
@@ -52,6 +56,14 @@ ITEMS = "[:]"
 OTHERS = (complex, frozenset, range, slice, *COMPUTES)
 OF_OTHERS = {"decimal", "fractions", "torch.dtype", "torch.Tensor"}
 """Values, and their modules, that no checkpoint holds (sparse tensors): a change is told of."""
+OF_TABLES = {"datasets", "pandas", "polars", "pyarrow", "scipy", "tensordict", "xarray"}
+"""Packages of tables, of which no checkpoint holds one: a change is told of."""
+GIVEN = ("num_threads", "deterministic_debug_mode")
+BACKENDS = (
+    *("cudnn.benchmark", "cudnn.deterministic", "mkldnn.enabled"),
+    *("cuda.matmul.fp32_precision", "cudnn.conv.fp32_precision"),
+)
+"""Settings of torch for the whole process, by which numbers round."""
 Roots = list[tuple[str, Any]]
 
 
@@ -89,12 +101,26 @@ class Inventory:
         """What the run may call."""
         self.names: dict[int, set[str]] = {}
         """By identity: all names of a list, set or dict."""
+        self._note_torch()
         roots = [*self._roots()]
         for found in search(roots, trains, self._is_leaf, self.names):
             if id(found.owner) in self._whole:
                 self._whole |= {id(found.value)} if type(found.value) in CONTAINERS else set()
             elif found.name:
                 self._note(found)
+
+    def _note_torch(self) -> None:
+        """Note what torch has for the whole process, and what decides how numbers round."""
+        if (torch := sys.modules.get("torch")) is None:
+            return
+        for key in GIVEN:
+            read, write = getattr(torch, f"get_{key}"), getattr(torch, f"set_{key}")
+            self.notes.note(f"torch.get_{key}()", read(), Spot(read, write))
+        for key in BACKENDS:
+            owner, _, name = f"backends.{key}".rpartition(".")
+            home = attrgetter(owner)(torch)
+            place = Spot(partial(getattr, home, name), partial(setattr, home, name))
+            self.notes.note(f"torch.backends.{key}", place.read(), place)
 
     def _roots(self) -> Iterator[tuple[str, Any]]:
         """Note the engine's modules and optimizers; give the roots of the search for all others."""
@@ -124,7 +150,8 @@ class Inventory:
             self.functions += _called_by(each)
             own = getattr(each, "__dict__", {})
             if is_kind_of_update(type(each)):
-                self.notes.note_key(f"{name}.accumulate", own["accumulate"], own, "accumulate")
+                for key in ("accumulate", "optimizer"):
+                    self.notes.note_key(f"{name}.{key}", own[key], own, key)
             if is_by_user(type(each)):
                 yield name, each
             else:  # its trackers and meters follow the world, and not the run
@@ -178,7 +205,8 @@ class Inventory:
             if is_value and type(value) not in PLAIN:
                 self.notes.note(name, value)
             return
-        is_held, is_ours = id(owner) in self._held, is_noted(owner) or isinstance(owner, list)
+        is_held = id(owner) in self._held
+        is_ours = isinstance(owner, list) or is_kind_noted(type(owner))
         holds_saved = is_stateful(type(owner)) and not is_held  # and has a state of its own
         if (is_value or is_kept(value)) and (is_ours or holds_saved):
             self.notes.note_key(name, value, holder, key, is_known=is_known)
@@ -190,27 +218,31 @@ class Inventory:
 
     def _note_inside(self, name: str, value: Any) -> None:
         """Note what an object holds, or which names it has so far."""
+        kind = type(value)
         if isinstance(value, type):
             if is_by_user(value):
                 self.notes.note_table(name, vars(value), value)
             return
-        if issubclass(type(value), list | deque | set) and is_kind_by_user(type(value)):
-            self.notes.note_items(f"{name}{ITEMS}", value)
+        if _has_content(kind) and id(value) not in self._held:
+            content = content_of(value)
+            self.notes.note(f"{name}{ITEMS}", content.read(), content)
+            if "_mask" in attributes_of(value):
+                self._note_own(name, value)
         if value in self.unsaved:
             self.unsaved.note(name, value)
             for path, each in value.named_modules() if modules.is_module(value) else ():
                 self._note_own(f"{name}.{path}".strip("."), each, OF_MODULES)  # sums of a metric
         elif modules.is_module(value):  # such as a loss
             self._note_model(name, value)
-        elif is_kind_of_generator(type(value)) and is_kind_by_user(type(value)):
+        elif is_kind_of_generator(kind) and is_kind_by_user(kind):
             self._note_own(name, value)  # such as the counter of a `random.Random` of the script
-        elif trains(type(value)):
+        elif trains(kind):
             self._note_optimizer(name, value)
-        elif isinstance(value, dict) or type(value) is list:
+        elif isinstance(value, dict) or kind is list:
             self.notes.note_table(name, value)
         elif isinstance(value, FunctionType) and is_by_user(value):
             self.notes.note_table(name, vars(value))
-        elif is_noted(value) and is_of_the_script(value) and id(value) not in self._whole:
+        elif is_kind_noted(kind) and is_kind_of_the_script(kind) and id(value) not in self._whole:
             self.notes.note_table(name, attributes_of(value))
 
     def _note_model(self, name: str, outer: Any) -> Roots:
@@ -238,6 +270,7 @@ class Inventory:
         notes, own = self.notes, vars(module)
         self._note_own(name, module, OF_MODULES)
         self._note_hooks(name, module, HOOKS)
+        notes.note_key(f"{name}.forward", own.get("forward", GONE), own, "forward")
         for key, value in own["_parameters"].items():
             if value is not None:
                 self.settings[id(value)] = place = f"{name}.{key}.requires_grad"
@@ -260,10 +293,11 @@ class Inventory:
         is_saved = id(module) in self._held
         for key in own["_non_persistent_buffers_set" if is_saved else "_buffers"]:
             notes.note_key(f"{name}.{key}", own["_buffers"][key], own["_buffers"], key)
-        if not is_by_user(type(module)):
-            return []
+        places = [(f"{name}.{key}", each) for key, each in own.items() if key not in OF_MODULES]
+        if not is_by_user(type(module)):  # what the script has given to it
+            return [(place, each) for place, each in places if is_kind_by_user(type(each))]
         self.functions.append(module.forward)
-        return [(f"{name}.{key}", own[key]) for key in own if key not in OF_MODULES]
+        return places
 
     def _note_hooks(self, name: str, owner: Any, keys: Iterable[str]) -> None:
         for key in keys:
@@ -272,8 +306,7 @@ class Inventory:
             self.notes.note(f"{name}.{key}", None if hooks is None else len(hooks), Spot(read))
 
     def _note_optimizer(self, name: str, optimizer: Any) -> None:
-        if package_of(type(optimizer)) != "torch":
-            self._note_own(name, optimizer, OF_OPTIMIZERS)
+        self._note_own(name, optimizer, OF_OPTIMIZERS)
         self._note_hooks(name, optimizer, OF_STEPS)
         for n, group in enumerate(optimizer.param_groups):
             # A group of torchopt is a tuple, and no setting.
@@ -301,8 +334,8 @@ def script_functions(
 def _called_by(thing: Any) -> list[Any]:
     """The functions that a thing has been given to call, such as a loss or those of a schedule."""
     own = [*attributes_of(thing).values()]
-    own += chain.from_iterable(each for each in own if isinstance(each, list))
-    own += chain.from_iterable(each.values() for each in own if isinstance(each, dict))
+    for each in [*own]:
+        own += each if isinstance(each, list) else each.values() if isinstance(each, dict) else ()
     return [each for each in own if isinstance(each, COMPUTES)]
 
 
@@ -325,21 +358,29 @@ def is_kept(value: Any) -> bool:
     """True for a value whose change is saved or told of; false for handles, libraries, batches."""
     kind = type(value)
     names = {kind.__module__, f"{kind.__module__}.{kind.__name__}"}
-    if trains(kind) or kind in OTHERS or names & OF_OTHERS or extent_of(value) is not None:
+    is_held = trains(kind) or kind in OTHERS or names & OF_OTHERS or _has_content(kind)
+    if is_held or extent_of(value) is not None:
         return True
     is_iterator = hasattr(type(value), "__next__")  # an instance may answer by any error
     is_loader = kind.__module__.startswith("torch.utils.data")
-    return not isinstance(value, dict | type) and (is_noted(value) or is_loader) and not is_iterator
-
-
-def is_noted(owner: Any) -> bool:
-    """True for what holds a script's own values: its functions, classes, objects, dicts."""
-    return isinstance(owner, HOLDERS) or _is_kind_of_owner(type(owner))
+    is_other = not isinstance(value, dict | type) and (is_kind_noted(kind) or is_loader)
+    return is_other and not is_iterator
 
 
 @once_a_type
-def _is_kind_of_owner(kind: type) -> bool:
-    return is_by_user(kind) or package_of(kind) == "omegaconf"
+def is_kind_noted(kind: type) -> bool:
+    """True for what holds a script's own values: its functions, classes, objects, dicts."""
+    return issubclass(kind, HOLDERS) or is_by_user(kind) or package_of(kind) == "omegaconf"
+
+
+@once_a_type
+def _has_content(kind: type) -> bool:
+    """True for bytes, arrays, tensors and tables of all classes, and for a script's containers."""
+    if issubclass(kind, dict | list | deque | set):
+        return is_kind_by_user(kind)
+    if hasattr(kind, "__array_function__") or hasattr(kind, "untyped_storage"):
+        return not {"Parameter", "memmap"} & {each.__name__ for each in kind.__mro__}
+    return kind in BUFFERS or (hasattr(kind, "__len__") and package_of(kind) in OF_TABLES)
 
 
 is_kind_by_user: Callable[[type], bool] = once_a_type(is_by_user)

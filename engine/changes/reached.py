@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
 from operator import attrgetter, methodcaller
+from threading import local
 from types import CodeType, FunctionType, MethodType, ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
@@ -50,7 +51,7 @@ WRAPPERS = (FunctionType, property, staticmethod, classmethod, type(lru_cache(id
 PLAIN = (str, int, float, bool, type(None), Named)
 FILLABLE = (list, set, dict)
 WEAK = (WeakSet, WeakKeyDictionary, WeakValueDictionary)
-OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap, *WEAK)
+OPEN = (SimpleNamespace, Namespace, UserDict, UserList, ChainMap, local, *WEAK)
 """Classes of Python whose objects hold a script's own values."""
 KEYS = frozenset({str, int, float, bool, tuple})
 """Types of keys that can be read in an expression."""
@@ -127,7 +128,7 @@ def search(
 
 def functions_of(functions: Iterable[object]) -> list[tuple[str, Any]]:
     """Functions, and callable objects of the script, as roots of a walk."""
-    return [("self" if is_of_the_script(each) else "", each) for each in functions]
+    return [("self" if is_kind_of_the_script(type(each)) else "", each) for each in functions]
 
 
 def classes_of(things: Iterable[object]) -> list[tuple[str, Any]]:
@@ -214,6 +215,8 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     if isinstance(thing, WRAPPERS):  # of a library, such as `torch.no_grad()`
         inner = getattr(thing, "fget", getattr(thing, "__wrapped__", None))
         return [Reach(name, inner)]
+    if isinstance(thing, types.BuiltinFunctionType):  # such as the `random` of a generator
+        return [] if isinstance(thing.__self__, ModuleType) else [Reach(name, thing.__self__)]
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
         return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]
@@ -234,7 +237,7 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
     value = getattr(thing, "value", None) if kind.__name__ == "Synchronized" else None
     if isinstance(value, float | int):  # of multiprocessing, and so of no data that workers copy
         return [Reach(f"shared {name}", value, {}, thing, "value")]
-    if not (is_root or is_of_the_script(thing)):
+    if not (is_root or is_kind_of_the_script(kind)):
         if (kind.__module__, kind.__name__) == ENGINE and not thing.has_handlers(Events.SAVING):
             # What it trains inside a function of another run, and does not save.
             inner = [Reach(f"{name}.objects[{key!r}]", e) for key, e in thing.objects.items()]
@@ -274,7 +277,7 @@ def _own(thing: object, name: str, default: Any = None) -> Any:
 
 def attributes_of(thing: object) -> dict[str, Any]:
     """The attributes of an object, also if its class answers every name, as those of llvmlite."""
-    own = _own(thing, "__dict__")
+    own = thing.__dict__ if isinstance(thing, local) else _own(thing, "__dict__")
     return own if isinstance(own, dict) else {}
 
 
@@ -384,6 +387,18 @@ def is_only_filled(names: Iterable[str], codes: Iterable[CodeType]) -> bool:
     return 0 < uses == filled
 
 
+def keys_of(name: str, codes: Iterable[CodeType]) -> set[str]:
+    """The names that code compares and assigns where it assigns this one, as keys of a cache."""
+    found = set[str]()
+    for code in codes:
+        operations = _operations(code)
+        stored = {argument for what, argument in operations if what[:6] == "STORE_"}
+        for n, (what, argument) in enumerate(operations if name in stored else ()):
+            if what == "COMPARE_OP" and argument in ("==", "!="):
+                found |= stored & {one for _, one in operations[max(0, n - 6) : n]}
+    return found - {name}
+
+
 def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:
     """A function's operations in a row, with USED for each that reads the name."""
     reads = {"LOAD_GLOBAL", "LOAD_NAME"}
@@ -419,17 +434,15 @@ def _operations(function: CodeType) -> list[tuple[str, Any]]:
     return found
 
 
-def is_of_the_script(thing: Any) -> bool:
-    """True for an object with attributes of the script; also for an `Update`."""
-    return _is_kind_of_the_script(type(thing))
-
-
 @once_a_type
-def _is_kind_of_the_script(kind: type) -> bool:
+def is_kind_of_the_script(kind: type) -> bool:
+    """True for a class whose objects have attributes of the script; also for an `Update`."""
     is_home = kind.__module__.partition(".")[0] not in FOREIGN
     is_home = is_home or kind.__module__.startswith("torch.utils.data")  # such as a Subset
     has_attributes = bool(kind.__dictoffset__) or hasattr(kind, "__slots__")
-    return has_attributes and (is_home or kind in OPEN or is_kind_of_update(kind))
+    return (has_attributes or issubclass(kind, local)) and (
+        is_home or kind in OPEN or is_kind_of_update(kind)
+    )
 
 
 @once_a_type

@@ -28,14 +28,17 @@ from .leaving import leave_evaluations as leave_evaluations
 from .leaving import must_leave as must_leave
 from .memory_tree import devices_of as devices_of
 from .memory_tree import on_devices as on_devices
+from .noted import BUFFERS as BUFFERS
 from .noted import CONTAINERS as CONTAINERS
 from .noted import GONE as GONE
 from .noted import LARGEST as LARGEST
 from .noted import MANY as MANY
 from .noted import TOO_LARGE as TOO_LARGE
+from .noted import Mark as Mark
 from .noted import SettingsNoted as SettingsNoted
 from .noted import Spot as Spot
 from .noted import assign as assign
+from .noted import content_of as content_of
 from .noted import copy_of as copy_of
 from .noted import extent_of as extent_of
 from .noted import packed as packed

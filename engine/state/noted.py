@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import zlib
+from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,8 +20,10 @@ from weakref import ref
 from .values import (
     FACTORIES,
     PLAIN,
+    SEQUENCES,
     Named,
     is_any_array,
+    is_any_tensor,
     is_plain_tensor,
     like,
     mapped,
@@ -37,6 +40,7 @@ WIDEST = 1024
 DEEPEST = 8
 MAPPINGS: frozenset[Any] = frozenset({dict, OrderedDict, Counter, defaultdict})
 CONTAINERS: frozenset[Any] = MAPPINGS | {list, tuple, set, deque}
+BUFFERS = frozenset({array, bytearray, memoryview})
 GONE: Any = Named("")
 """Stands for what is not there, such as a removed name."""
 TOO_LARGE: Any = object()
@@ -78,10 +82,11 @@ class SettingsNoted:
         while name in self._places:  # two functions use one name
             name, number = f"{first} {number + 1}", number + 1
         self._places[name] = place
-        if is_known or type(value) in PLAIN or _is_constant(value) or extent_of(value) is None:
+        is_fixed = type(value) in PLAIN or _is_constant(value) or extent_of(value) is None
+        if is_known or is_fixed:
             self._reads.append(place.read)
             self._before.append((name, value))
-        else:
+        if not is_fixed:  # also at a further place, since another thing may come to the first one
             self._marks.append((name, _mark(value, self._held)))
 
     def note_key(
@@ -91,10 +96,6 @@ class SettingsNoted:
         if (id(holder), key) not in self._seen:
             self._seen.add((id(holder), key))
             self.note(name, value, _place_of(holder, key), is_known=is_known)
-
-    def note_items(self, name: str, items: Any) -> None:
-        """Note what a list, deque or set of a class of the script's own holds."""
-        self.note(name, tuple(items), Spot(partial(tuple, items), partial(_refill, items)))
 
     def note_table(self, name: str, table: Any, holder: Any = None) -> None:
         """Note which names are in a table, or how many elements in a list, to find new ones.
@@ -176,10 +177,54 @@ def _set_item(items: list[Any], number: int, value: Any) -> None:
     items[number : number + 1] = [value]
 
 
-def _refill(items: Any, values: Iterable[Any]) -> None:
+class Mark(tuple[Any, ...]):
+    """What tells of a change in what no checkpoint holds, such as a table."""
+
+    __slots__ = ()
+
+
+def content_of(thing: Any) -> Spot:
+    """The place of what changes inside a container, array, tensor or table of any class."""
+    if isinstance(thing, (dict, set, *SEQUENCES, *BUFFERS)):
+        return Spot(partial(_items_of, thing), partial(_refill, thing))
+    own: Any = None
+    if is_any_array(thing):
+        own = thing.view(sys.modules["numpy"].ndarray)
+    elif is_any_tensor(thing) and str(thing.layout) == "torch.strided":
+        torch: Any = sys.modules["torch"]
+        if type(thing).__torch_dispatch__ == torch.Tensor.__torch_dispatch__:  # no shard
+            with torch._C.DisableTorchFunctionSubclass():
+                own = thing.detach().as_subclass(torch.Tensor)
+    return Spot(partial([own].__getitem__, 0) if _is_numbers(own) else partial(_mark_of, thing))
+
+
+def _items_of(thing: Any) -> Any:
+    if type(thing) in BUFFERS:
+        return bytes(thing)
+    is_dict = isinstance(thing, dict)
+    return (tuple(dict.keys(thing)), tuple(dict.values(thing))) if is_dict else tuple(thing)
+
+
+def _mark_of(table: Any) -> Mark:
+    if hasattr(table, "iloc") or is_any_array(table):  # of pandas, and of objects; some rows
+        rows = table[:: 1 + len(table) // WIDEST] if len(table.shape) else table
+        return Mark([table.shape, repr(getattr(rows, "to_numpy", lambda: rows)().tolist())])
+    if is_any_tensor(table):  # a sparse one, or a shard
+        return Mark([table._version])
+    own = table.state_dict() if hasattr(table, "state_dict") else getattr(table, "__dict__", {})
+    numbers = filter(_is_numbers, own.values())
+    return Mark(_mark(e, ())[-1] if is_any_array(e) else _numbers_of(e) for e in numbers)
+
+
+def _refill(items: Any, values: Any) -> None:
+    if type(items) in BUFFERS:
+        own = items.cast("B") if type(items) is memoryview else items
+        own[:] = array(items.typecode, values) if type(items) is array else values
+        return
     base: Any = next(each for each in type(items).__mro__ if each in CONTAINERS)
     base.clear(items)
-    (base.update if base is set else base.extend)(items, values)
+    values = zip(*values, strict=True) if base in MAPPINGS else values
+    (base.update if hasattr(base, "update") else base.extend)(items, values)
 
 
 def _place_of(holder: Any, key: Any) -> Spot:
@@ -353,7 +398,7 @@ def _mark(value: Any, held: Container[int]) -> list[Any]:
 
     Of tensors in `held` it tells which they are, and not their numbers.
     """
-    found = list[Any]()
+    found: list[Any] = [] if type(value) in (tuple, bytes) else [id(value)]
     for _, each in walk(value, depth=DEEPEST, inside=_inside):
         kind = type(each)
         if len(found) > WIDEST:  # too many to look at each one in each save
@@ -362,7 +407,7 @@ def _mark(value: Any, held: Container[int]) -> list[Any]:
                     return [json.dumps(value)]
             return [len(value), *map(id, value.values() if isinstance(value, dict) else value)]
         if kind in MAPPINGS:
-            found.append({key: v if type(v) in PLAIN else kind for key, v in [*each.items()]})
+            found.append([(k, v if type(v) in PLAIN else kind) for k, v in [*each.items()]])
         elif kind is set:
             found.append(each.copy())
         elif kind in CONTAINERS:
@@ -432,7 +477,9 @@ def _is_numbers(value: Any) -> bool:
 
 
 def _equal(one: Any, other: Any) -> bool:
-    try:
-        return type(one) is type(other) and bool(one == other)
+    kind = type(one)
+    try:  # not number by number, as tables do
+        is_table = hasattr(kind, "__array_priority__")
+        return kind is type(other) and not is_table and bool(one == other)
     except Exception:
         return False

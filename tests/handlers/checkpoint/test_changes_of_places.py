@@ -3,13 +3,16 @@
 import argparse
 import random
 import warnings
-from collections import UserDict, deque
+from array import array
+from collections import OrderedDict, UserDict, deque
 from decimal import Decimal
 from enum import Enum
+from threading import local
 from types import SimpleNamespace
 from weakref import WeakValueDictionary
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from torch import nn
@@ -34,6 +37,14 @@ class Rows(list):
     best = 0.0
 
 
+class Table(dict):
+    pass
+
+
+class Numbers(torch.Tensor):
+    pass
+
+
 class Recent(deque):
     pushed = 0.0
 
@@ -56,6 +67,15 @@ def half(loss):
 
 def twice(loss):
     return loss * 2
+
+
+def tripled(x):
+    return x * 3
+
+
+def cut_off(s):
+    s.one = [*s.one]
+    s.two.append(3.0)
 
 
 def swap(s):
@@ -92,6 +112,21 @@ CHANGES = {
     "a list of a class of its own": lambda s: (s.own.append(2.0), setattr(s.own, "best", 2.0)),
     "a deque of a class of its own": lambda s: s.recent.push(2.0),
     "an object that is held weakly": lambda s: setattr(s.weak["stage"], "gain", 3.0),
+    "bytes": lambda s: s.bytes.append(2),
+    "bytes that are seen elsewhere": lambda s: s.view.__setitem__(0, 2),
+    "an array of Python": lambda s: s.array.append(2.0),
+    "an array of NumPy with a mask": lambda s: s.masked.__setitem__(1, 3.0),
+    "a tensor of a class of its own": lambda s: s.numbers.add_(1),
+    "a new key of a dict of a class of its own": lambda s: s.mine.update({1: 2.0}),
+    "a dict in another order": lambda s: s.order.move_to_end("a"),
+    "an attribute of a thread": lambda s: setattr(s.thread, "gain", 2.0),
+    "one of three places of a list": cut_off,
+    "a list that comes to another place": lambda s: (setattr(s, "four", s.one), s.one.append(2.0)),
+    "the forward of a module": lambda s: setattr(s.act, "forward", tripled),
+    "what the script gives to an optimizer": lambda s: setattr(s.optimizer, "gain", 2.0),
+    "an object of a module of torch": lambda s: setattr(s.model[0].stage, "gain", 2.0),
+    "a generator that only a method knows": lambda s: s.draw(),
+    "torch's threads": lambda s: torch.set_num_threads(torch.get_num_threads() + 1),
 }
 
 
@@ -116,7 +151,18 @@ def script(change, directory, epochs):
     s.crowd, s.weak = [Stage(1.0) for _ in range(100)], WeakValueDictionary(stage=held)
     s.own, s.recent = Rows([1.0]), Recent([1.0], maxlen=5)
     s.drawing = Drawing(1)
-    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    s.bytes, s.array, s.masked = (
+        bytearray(b"\1"),
+        array("d", [1.0]),
+        np.ma.array([1, 2], mask=[0, 1]),
+    )
+    s.numbers, s.mine, s.order = torch.ones(2).as_subclass(Numbers), Table(), OrderedDict(a=1, b=2)
+    s.seen, s.thread, s.one, s.four, s.act = bytearray(b"\1"), local(), [1.0], [1.0], nn.Identity()
+    s.view, s.two, s.three, s.thread.gain = memoryview(s.seen), s.one, s.one, 1.0
+    torch.set_num_threads(1)
+    s.optimizer = optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    model[0].stage = Stage(1.0)
+    optimizer.gain, s.draw = 1.0, random.Random(2).random
 
     def step(state, batch):
         loss = model(batch).square().mean() + s.part.weight.square().sum() / 9
@@ -128,7 +174,13 @@ def script(change, directory, epochs):
         loss = loss * sum(s.counts.values()) * len(s.phases) * s.by_class[Stage].gain
         loss = loss * s.by_weight().gain * s.crowd[77].gain * s.args.a99 * s.weak["stage"].gain
         loss = loss * (sum(s.own) + s.own.best) * (sum(s.recent) + s.recent.pushed)
-        (loss / 1e4).backward()
+        loss = loss * sum(s.bytes) * s.seen[0] * sum(s.array) * int(s.masked.sum()) * s.thread.gain
+        first, *_ = s.order.values()
+        loss = s.act(loss) * s.numbers.sum().item() * (1 + len(s.mine)) * first
+        s.three.append(s.three[-1] / 2)
+        loss = loss * sum(s.one + s.two + s.four) * torch.get_num_threads()
+        loss = loss * optimizer.gain * s.draw() * model[0].stage.gain
+        (loss / 1e7).backward()
         used = {id(each) for each in s.many}
         for part in model:
             is_still = part not in s.parts
@@ -139,7 +191,7 @@ def script(change, directory, epochs):
         optimizer.zero_grad()
         if state.iteration == 3:
             CHANGES[change](s)
-            assert half or twice or Phase.MAIN
+            assert half or twice or tripled or Phase.MAIN
 
     engine = Engine(step, objects={"model": model, "optimizer": optimizer})
     engine.add(Checkpoint(directory, resume=True))
@@ -215,6 +267,11 @@ OTHERS = [
     (frozenset({1}), lambda value: value | {2}),
     (range(2), lambda value: range(len(value) + 1)),
     (Decimal(1), lambda value: value / 3),
+    (bytearray(1), lambda value: value + b"a"),
+    (np.ma.array([1.0]), lambda value: value + 1),
+    (torch.ones(1).as_subclass(Numbers), lambda value: value + 1),
+    (Table(a=1), lambda value: Table(a=2)),
+    (pandas.DataFrame({"a": [1]}), lambda value: value + 1),
 ]
 
 
@@ -223,6 +280,101 @@ def test_a_value_that_a_checkpoint_cannot_hold_is_told_of(tmp_path, value, chang
     holder = SimpleNamespace(value=value)
     (said,) = told(lambda each: setattr(each, "value", change(each.value)), tmp_path, holder)
     assert f"holder.value (now another {type(value).__name__})" in said
+
+
+TABLES = [
+    (pandas.DataFrame({"a": [1], "b": [[1, 2]]}), lambda table: table.at.__setitem__((0, "a"), 2)),
+    (pandas.Series(range(9)), lambda table: table.__setitem__(0, 2)),
+    (np.array([1, [2]], dtype=object), lambda table: table[1].append(3)),
+]
+
+
+@pytest.mark.parametrize(("table", "change"), TABLES)
+def test_a_table_that_the_run_writes_into_is_told_of(tmp_path, table, change):
+    (said,) = told(lambda holder: change(holder.rows), tmp_path, SimpleNamespace(rows=table))
+    assert "holder.rows[:] (of a class that no checkpoint holds)" in said
+
+
+def test_a_table_that_functions_only_fill_is_a_record(tmp_path):
+    table = pandas.DataFrame({"loss": [0.0] * 9})
+
+    def step(state, batch):
+        table.loc[state.iteration] = batch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Engine(step, Checkpoint(tmp_path)).run([1, 2], max_epochs=2)
+
+
+class Chunks(torch.utils.data.Dataset):
+    """Numbers by chunks, of which it keeps the last one that it has read, and which one that is."""
+
+    def __init__(self, read):
+        self.read, self.number, self.chunk = read, None, None
+
+    def __len__(self):
+        return 12
+
+    def __getitem__(self, place):
+        if self.number != place // 6:
+            self.number = place // 6
+            self.chunk = self.read(self.number)
+        return self.chunk.gain + place
+
+
+@pytest.mark.parametrize("chunk", [Stage, lambda number: pandas.Series({"gain": number})])
+def test_a_chunk_that_no_checkpoint_holds_is_read_again_after_a_resume(tmp_path, chunk):
+    def start(fails):
+        def step(state, batch):
+            values.append(batch.tolist())
+            if state.iteration == fails:
+                raise KeyboardInterrupt
+
+        values, engine = [], Engine(step)
+        engine.add(Checkpoint(tmp_path, resume=True, when=Events.ITERATION_COMPLETED))
+        engine.run(torch.utils.data.DataLoader(Chunks(chunk), 2), max_epochs=2)
+        return values
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(KeyboardInterrupt):
+            start(5)
+        places = [[8, 9], [10, 11], *([n, n + 1] for n in range(0, 12, 2))]
+        assert start(0)[-8:] == [[n + n // 6 for n in pair] for pair in places]
+
+
+def test_a_list_of_a_class_of_its_own_that_one_name_fills_and_another_reads(tmp_path):
+    def start(epochs):
+        rows = Rows()
+        holder = SimpleNamespace(rows=rows)
+
+        def step(state, batch):
+            rows.append(batch)
+            totals.append(sum(holder.rows))
+
+        totals, engine = [], Engine(step, Checkpoint(tmp_path, resume=True))
+        engine.run([1, 2], max_epochs=epochs)
+        return totals
+
+    assert start(1) + start(2) == [1, 3, 4, 6]
+
+
+def test_a_hook_that_each_process_makes_in_started_is_no_change(tmp_path):
+    model = nn.Linear(3, 1)
+    engine = Engine(lambda state, batch: None, Checkpoint(tmp_path), objects={"model": model})
+    engine.on(Events.STARTED)(lambda state: model.register_forward_hook(half))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine.run([1, 2], max_epochs=2)
+
+
+def test_settings_of_torch_that_cannot_be_put_back_are_told_of(tmp_path):
+    torch.set_float32_matmul_precision("highest")
+    try:
+        (said,) = told(torch.set_float32_matmul_precision, tmp_path, "high")
+    finally:
+        torch.set_float32_matmul_precision("highest")
+    assert "torch.backends.cuda.matmul.fp32_precision (tf32 instead of " in said
 
 
 def test_an_object_in_a_set_is_told_of_since_another_process_has_another_order(tmp_path):
