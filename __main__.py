@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -72,6 +73,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     line = sys.argv[1:] if arguments is None else arguments
     if sys.stdout is None:  # closed, as by cron or `>&-`
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, TextIOWrapper):  # names may have letters that its encoding lacks
+        with suppress(OSError):
+            sys.stdout.reconfigure(errors="backslashreplace")
     parsed, rest = _parser(line).parse_known_args(line)
     given = vars(parsed)
     command: Callable[..., int] = given.pop("command")()

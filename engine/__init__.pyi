@@ -25,6 +25,7 @@ from .moments import Moments as Moments
 from .names import advice as advice
 from .names import few as few
 from .names import listed as listed
+from .outputs import COUNTS as COUNTS
 from .outputs import part_of as part_of
 from .seeds import seed_everything as seed_everything
 from .signals import Receiver as Receiver

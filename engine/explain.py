@@ -59,13 +59,15 @@ OF_A_STEP: dict[str, tuple[str, ...]] = {
     "is out of bounds.": (
         "Classes are counted from 0, up to the number of scores less 1. Labels that begin at 1 "
         "need target - 1; what is not to count needs ignore_index=",
-    )
-    * 2,
+    ),
     "index out of range in self": (
         "An embedding got an index that is below 0, or not below its num_embeddings: compare "
         "batch.max() with the size of the vocabulary, also after tokens were added",
-    )
-    * 2,
+    ),
+    "_loss(): argument 'input' (position 1) must be Tensor, not": (
+        "The loss got all that the model returned. Give it the part that it is of, as "
+        "lambda output, target: loss_fn(output.logits, target), or output[0] of a tuple",
+    ),
     "requires closure": (
         "This optimizer computes the loss again in its step: give the Update a function that does, "
         "in a step of your own, update(state, loss, closure=lambda: loss_fn(model(x), y)), which "
@@ -77,7 +79,7 @@ OF_A_STEP: dict[str, tuple[str, ...]] = {
         OPTIMIZE_IN_TRAINING,
     ),
 }
-"""By message of torch: what to do in training, and in an evaluation."""
+"""By message of torch: what to do in training, and in an evaluation if it is something else."""
 OF_A_STATE = re.compile(r"'State' object has no attribute '(\w+)'(?: and no __dict__.*)?$")
 OWN_ATTRIBUTE = (
     "A state takes no attributes of your own, since a checkpoint would not hold them. What a "
@@ -97,9 +99,9 @@ def explain(error: BaseException, where: str, state: State[Any, Any]) -> None:
         advise_on_workers(error)
         if isinstance(error, AttributeError) and (missing := OF_A_STATE.match(str(error))):
             error.add_note(_advice_on(missing[1]))
-        for said, (in_training, in_evaluation) in OF_A_STEP.items():
+        for said, advice_on_it in OF_A_STEP.items():
             if said in str(error) and in_step:  # and not in an evaluation that a handler makes
-                error.add_note(in_training if state.training else in_evaluation)
+                error.add_note(advice_on_it[0 if state.training else -1])
 
 
 def advise_on_workers(error: BaseException) -> None:

@@ -78,3 +78,7 @@ def count_next_tokens(output: Output) -> Tensor:
     tensor(3)
     """
     return (output.target[..., 1:] != IGNORED).sum()  # type: ignore[no-any-return]
+
+
+COUNTS = (count_tokens, count_next_tokens)
+"""The functions that count in an output, and not in a batch."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from ..engine import Engine, EventEnum, Events, State, Trigger
 from ..engine.checks import warn
+from ..engine.state import whole_number
 from .common import Mode, Monitored, is_better, mode_of
 
 logger: logging.Logger = logging.getLogger("camshaft")
@@ -36,7 +37,7 @@ class EarlyStopping:
     >>> EarlyStopping("val/accuracy", mode="max", patience=0)
     Traceback (most recent call last):
     ...
-    ValueError: EarlyStopping(patience=0): needs a number of looks, from 1
+    ValueError: patience=0: needs a number from 1
     """
 
     metric: str
@@ -49,12 +50,7 @@ class EarlyStopping:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mode", mode_of("EarlyStopping", self.metric, self.mode))
-        if type(self.patience) is not int:
-            raise TypeError(f"EarlyStopping(patience={self.patience!r}): needs a whole number")
-        if self.patience < 1:
-            raise ValueError(
-                f"EarlyStopping(patience={self.patience}): needs a number of looks, from 1"
-            )
+        object.__setattr__(self, "patience", whole_number("patience", self.patience, 1))
         if not self.min_delta >= 0:
             raise ValueError(f"EarlyStopping(min_delta={self.min_delta}): needs 0 or more")
 

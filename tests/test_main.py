@@ -1,5 +1,6 @@
 """The command line as a process: it starts without torch, and fails in one line."""
 
+import io
 import json
 import re
 import subprocess
@@ -83,6 +84,14 @@ def test_a_closed_standard_output_is_no_error(path, monkeypatch):
     monkeypatch.setattr(sys, "stdout", None)  # as after `>&-`
     assert main(["verify", str(path.parent)]) == 0
     sys.stdout.close()
+
+
+def test_a_name_that_the_terminal_cannot_write_is_escaped(path, monkeypatch):
+    terminal = io.TextIOWrapper(io.BytesIO(), "ascii")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    path.parent.rename(other := path.parent.with_name("\xfcbung"))
+    assert main(["inspect", str(other)]) == 0
+    assert rb"\xfcbung: 3 checkpoints" in terminal.buffer.getvalue()
 
 
 def test_a_port_that_no_machine_has_is_one_line(path, capsys):

@@ -10,6 +10,7 @@ from typing import Any
 
 from .. import modules
 from ..explain import warn
+from ..names import few
 from ..state import State, once_a_type, walk
 from .held import insides_of, is_stateful, state_of, things_in
 from .reached import PLAIN
@@ -101,7 +102,7 @@ def _fingerprint(thing: Any, held: set[int]) -> Any:
 
 
 def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
-    kinds = " and ".join(f"{name} ({type(each).__name__})" for name, each in changed.items())
+    kinds = few((f"{name} ({type(each).__name__})" for name, each in changed.items()), most=10)
     lines, taken = list[str](), {*objects}
     for name in changed:
         names = re.findall(r"\w+", name)
@@ -113,5 +114,5 @@ def _message(changed: Mapping[str, Any], objects: Mapping[str, Any]) -> str:
     which = "it" if len(changed) == 1 else "them"
     return (
         f"the run changes {kinds}, and no checkpoint holds {which}, so that a resumed run "
-        "is another run. Name what a run changes, before it starts: " + "; ".join(lines)
+        "is another run. Name what a run changes, before it starts: " + "; ".join(lines[:10])
     )

@@ -55,7 +55,8 @@ def refuse_samples(data: object) -> None:
             "loader(mixture, batch_size, training=True)"
         )
     kind = type(data).__name__
-    if utils is None or not isinstance(data, utils.Dataset) or kind == "WebLoader":  # of webdataset
+    is_of_batches = kind == "WebLoader" or "<_batched " in repr(getattr(data, "pipeline", ()))
+    if utils is None or not isinstance(data, utils.Dataset) or is_of_batches:  # of webdataset
         return
     what = (
         f"the data is a {kind}, so each of its items is taken for a batch. If they are samples, "

@@ -67,8 +67,8 @@ class Source(Generic[Batch]):
         """True if the batches that were read again drew random numbers one after the other."""
         self.keeps: bool = False
         """True if some of them drew those of batches behind them, such as a part of the order."""
-        self.draws_ahead: bool = False
-        """True if batches behind the position of the latest save have drawn theirs."""
+        self.doubt: str | None = None
+        """What a resume at the position of the latest save would draw otherwise, if anything."""
         self.is_ahead_anew: bool = False
         """True if the workers of a resumed pass are ahead by another number of batches."""
         self.listed: str | None = None
@@ -128,7 +128,7 @@ class Source(Generic[Batch]):
             return f"{OF_LIST}::{self.listed}"
         if self.trail is None:
             return None
-        self.draws_ahead = self.trail.draws_ahead(consumed)
+        self.doubt = self.trail.doubt(consumed)
         own = f"batches of rank {ranks.data_rank()} of {ranks.data_world_size()}"
         return f"{own}:{self.trail.at(consumed)}"
 
@@ -184,13 +184,8 @@ class Source(Generic[Batch]):
                 "timm does, and another process begins with the batches that the script makes; "
                 "change a copy: batch.clone()"
             ]
-        if self.draws_ahead:
-            return [
-                f"the {type(self.given).__name__} reads batches ahead of the run, and they draw "
-                "random numbers in this process, in turn with the training; a resume draws others "
-                "for those that are ahead. Let workers draw them (num_workers=1), or make the "
-                "generator of the data an attribute of it"
-            ]
+        if self.doubt is not None:
+            return [self.doubt.format(type(self.given).__name__)]
         if self.seeds_workers or not has_persistent_workers(self.data):
             return []
         return [

@@ -11,6 +11,7 @@ from gc import get_referents
 from itertools import chain, islice
 from operator import itemgetter
 from typing import Any
+from weakref import WeakSet
 from zlib import crc32
 
 from .. import ranks
@@ -37,6 +38,16 @@ WHOLE = 2**20
 """Up to so many bytes, a tensor of the first batch is looked at as a whole."""
 LONGEST = 200
 """The most characters of a text."""
+AHEAD = (
+    "the {} reads batches ahead of the run, and they draw random numbers in this process, in turn "
+    "with the training; a resume draws others for those that are ahead. Let workers draw them "
+    "(num_workers=1), or make the generator of the data an attribute of it"
+)
+WITHIN = (
+    "the {} begins a loader again within a pass, and its order is drawn in turn with the training, "
+    "so that a resume is refused. Give that loader a generator of its own: DataLoader(..., "
+    "generator=torch.Generator())"
+)
 
 
 class Trail:
@@ -50,6 +61,8 @@ class Trail:
         """By the number of the batch, the latest two checksums: of all, and of labels and texts."""
         self.first: int = 0
         """The checksum of the first batch."""
+        self._begun = WeakSet[Any]()
+        """The iterators of loaders that there were behind the first batch."""
         self._draws = False
         """True if random numbers were drawn as the second batch was read."""
         self._batches: Any = None
@@ -59,19 +72,29 @@ class Trail:
         self._batches = batches
         return chain.from_iterable(self._pieces(batches))
 
-    def draws_ahead(self, consumed: int) -> bool:
-        """True if batches behind the `consumed` ones have drawn random numbers already.
+    def doubt(self, consumed: int) -> str | None:
+        """What a resume behind the `consumed` batches would draw otherwise: `AHEAD` or `WITHIN`.
 
-        A generator of a script, or an iterator, has the loader that is ahead among what it holds.
+        A generator of a script, or an iterator, has the loaders from which it reads among what it
+        holds.
         """
-        left, ahead = [self._batches] if self._draws else [], False
+        for each in self._loaders() if consumed else ():
+            read = each._num_yielded  # a wrapper may make each of its batches of several
+            if self._draws and read > consumed and read % consumed:
+                return AHEAD
+            sampler = getattr(each, "_index_sampler", None)
+            order = getattr(sampler, "sampler", sampler)
+            if each not in self._begun and getattr(order, "generator", self) is None:
+                return WITHIN
+        return None
+
+    def _loaders(self) -> list[Any]:
+        """The iterators of torch's loaders among what the batches come from."""
+        left = [self._batches]
         for each in left:
-            if consumed and hasattr(type(each), "_next_data"):  # an iterator of torch's loader
-                read = each._num_yielded  # a wrapper may make each of its batches of several
-                ahead |= read > consumed and read % consumed > 0
             inner = get_referents(each) if len(left) < MOST else ()
-            left += [e for e in inner if type(e) is dict or hasattr(type(e), "__next__")]
-        return ahead
+            left += [e for e in inner if type(e) in (dict, tuple) or hasattr(type(e), "__next__")]
+        return [each for each in left if hasattr(type(each), "_next_data")]
 
     def at(self, consumed: int) -> str:
         """The checksums of the first batch, and of the first `consumed` ones: see `totals`."""
@@ -96,7 +119,7 @@ class Trail:
             named = crc32("\n".join(filter(NAMES.search, lines)).encode(), named)
             self.totals = {**dict([*self.totals.items()][-1:]), number: (total, named)}
             if number == 1:
-                self.first = total
+                self.first, self._begun = total, WeakSet(self._loaders())
             yield (batch,)
 
 
@@ -167,7 +190,7 @@ def check_same_again(source: Any, position: Position, consumed: int, epoch: int)
         f"has had of this epoch, the {_owner(source, was[0])} gives something else, so that "
         "samples would come twice or never"
     )
-    if doubts := source.doubts():
+    if (doubts := source.doubts()) and source.doubt != WITHIN:
         logger.warning("%s, perhaps because %s", said, doubts[0])
         return
     raise ValueError(

@@ -53,6 +53,7 @@ from .state import Output as Output
 from .state import State as State
 from .state import under_way as under_way
 from .state import whole_number as whole_number
+from .state import whole_seed as whole_seed
 from .values import FACTORIES as FACTORIES
 from .values import Named as Named
 from .values import is_any_array as is_any_array

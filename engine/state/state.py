@@ -396,3 +396,8 @@ def whole_number(name: str, value: Any, least: int = 0) -> int:
         needed = f"from {least}" if least else "that is not negative"
         raise ValueError(f"{name}={value}: needs a number {needed}")
     return index(value)
+
+
+def whole_seed(seed: Any) -> int:
+    """A seed, as a plain number; `whole_number` says what it raises."""
+    return whole_number("seed", seed, least=-(2**63))  # torch's generators take none below

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks, samples_of
+from ...engine import COUNTS, Engine, EventEnum, Events, Stage, State, Trigger, ranks, samples_of
 from ..common import AT_EACH_ROW, refuse_overwriting
 
 
@@ -21,8 +21,9 @@ class Totals:
     written.
 
     Args:
-        counts: By name, functions of the batch that return a number; by default `"samples"`, the
-            length of its first tensor.
+        counts: By name, functions of the batch that return a number, or `count_tokens` and
+            `count_next_tokens`, which count in the output of `supervised`; by default `"samples"`,
+            the length of its first tensor.
         when: When to write; by default when loggers write a row.
 
     Raises:
@@ -63,7 +64,7 @@ class Totals:
             return
         sums = state.recall(self, dict[str, Any])
         for name, count in self.counts.items():
-            number = count(state.batch)
+            number = count(state.output if count in COUNTS else state.batch)
             sums[name] = sums.get(name, 0) + (
                 number.detach() if isinstance(number, Tensor) else number
             )

@@ -16,8 +16,10 @@ from torch.optim.lr_scheduler import (
     CyclicLR,
     LambdaLR,
     LRScheduler,
+    MultiplicativeLR,
     OneCycleLR,
     ReduceLROnPlateau,
+    SequentialLR,
 )
 
 from ...engine import EventEnum, Events, State
@@ -250,6 +252,16 @@ def warn_of_lost(*schedulers: LRScheduler) -> None:
             "warmup(500).then(cosine()), or torch's SequentialLR"
         )
     for each in schedulers:
+        parts = getattr(each, "_schedulers", [])
+        if isinstance(each, SequentialLR) and MultiplicativeLR in map(type, parts[1:2]):
+            first, end = parts[0], getattr(each, "_milestones", [0])[0]
+            least = getattr(first, "factor", getattr(first, "start_factor", 1.0))
+            if least < 1 and end <= first.total_iters:
+                warn(
+                    "MultiplicativeLR multiplies the rate that it finds, which "
+                    f"{type(first).__name__} leaves low at step {end}. Write LambdaLR, whose "
+                    "factors are those of the optimizer's rate, or a later milestone"
+                )
         groups = each.optimizer.param_groups
         rates = [id(group["lr"]) for group in groups if isinstance(group["lr"], Tensor)]
         wanted = getattr(each, "lr_lambdas", None) or [group.get("max_lr") for group in groups]
@@ -303,9 +315,8 @@ def advice_by_steps(scheduler: LRScheduler, horizon: Horizon) -> str | None:
                 f"the {type(scheduler).__name__} was made for {planned} steps, after which its "
                 f"rate climbs again, and {stepped} of this run: give num_training_steps={steps}"
             )
-    if isinstance(scheduler, ReduceLROnPlateau) or not falls(scheduler):
-        return None
-    if steps < MANY:  # too few steps to judge
+    is_plateau = isinstance(scheduler, ReduceLROnPlateau)
+    if is_plateau or not falls(scheduler) or steps < MANY:  # too few steps to judge
         return None
     ends = f"the {type(scheduler).__name__} is over after {length} of its steps, which"
     by_epochs = (

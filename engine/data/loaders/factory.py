@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
 from ... import ranks
+from ...state import whole_seed
 from .mixture import Mixture
 from .packing import Packed
 from .samplers import SharedOrder
@@ -52,6 +53,7 @@ def loader(
     >>> len(train_loader), len(loader([0.0, 1.0, 2.0], 2, training=False))
     (2, 2)
     """
+    seed = whole_seed(seed)
     if isinstance(dataset, Mixture):
         _check_mixture(training, seed, options)
         dataset, options["sampler"] = dataset.data, dataset
@@ -102,9 +104,9 @@ def _check(dataset: object, batch_size: int, options: dict[str, Any]) -> None:
             "a sampler of the whole order, or write DataLoader(dataset, batch_size, sampler=...)"
         )
     count = ranks.data_world_size()
-    if batch_size < 1 or batch_size % count:
+    if not hasattr(batch_size, "__index__") or batch_size < 1 or batch_size % count:
         shared = f" that {count} ranks can share evenly" if count > 1 else ", from 1"
-        raise ValueError(f"batch_size={batch_size}: needs a number of samples{shared}")
+        raise ValueError(f"batch_size={batch_size!r}: needs a number of samples{shared}")
 
 
 def _check_mixture(training: bool, seed: int, options: dict[str, Any]) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, Sampler
 
-from ...state import seed_of
+from ...state import seed_of, whole_seed
 
 ENDS = ("stop", "repeat", "others")
 
@@ -78,12 +78,10 @@ class Mixture(Sampler[int]):
         self.data: ConcatDataset[Any] = ConcatDataset([sources[name] for name in self.names])  # type: ignore[misc]
         self.sizes: list[int] = [len(sources[name]) for name in self.names]  # type: ignore[arg-type]
         self._shares: tuple[float, ...] = tuple(self._weights(weights, temperature))
-        if not hasattr(seed, "__index__"):
-            raise TypeError(f"Mixture(seed={seed!r}): needs a whole number, the same on all ranks")
         self.ended = ended
         self.samples: int | None = samples
         self.random: bool = random
-        self.seed: int = int(seed)
+        self.seed: int = whole_seed(seed)
         self.epoch: int = 0
         for name, count in zip(self.names, self._counts, strict=True):
             if not count:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DistributedSampler, Sampler
 
 from ... import ranks
+from ...state import whole_seed
 
 
 class SharedOrder(DistributedSampler[Any]):
@@ -61,7 +62,7 @@ class SharedOrder(DistributedSampler[Any]):
             num_replicas=ranks.data_world_size() if num_replicas is None else num_replicas,
             rank=ranks.data_rank() if rank is None else rank,
             shuffle=False,
-            seed=seed,
+            seed=whole_seed(seed),
         )
         self.sampler = sampler
 
@@ -136,7 +137,7 @@ class LengthBatches:
         self.pool: int = pool
         self.shuffle: bool = shuffle
         self.drop_last: bool = drop_last
-        self.seed: int = seed
+        self.seed: int = whole_seed(seed)
         self.rank: int = ranks.data_rank()
         self.num_replicas: int = ranks.data_world_size()
         self.epoch: int = 0
@@ -144,7 +145,7 @@ class LengthBatches:
         """The batches of all epochs, in their order by length, if there are `max_tokens`."""
         self._check()
         if max_tokens is not None:
-            self._once = self._batches(torch.Generator().manual_seed(seed))
+            self._once = self._batches(torch.Generator().manual_seed(self.seed))
             if (most := max(map(len, self._once))) < self.num_replicas:
                 raise ValueError(
                     f"LengthBatches(max_tokens={max_tokens}, batch_size={batch_size}) has at most "

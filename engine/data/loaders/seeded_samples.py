@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset, Subset
 
-from ...state import capture_generators, restore_generators, seed_all, seed_of
+from ...state import capture_generators, restore_generators, seed_all, seed_of, whole_seed
 
 
 class Placed(NamedTuple):
@@ -41,7 +41,7 @@ class SeededSamples(Dataset[Any]):
             seed: The seed of the run; the same on all ranks.
         """
         self.dataset: Dataset[Any] | Sequence[Any] = dataset
-        self.seed: int = seed
+        self.seed: int = whole_seed(seed)
 
     def __len__(self) -> int:
         return len(self.dataset)  # type: ignore[arg-type]

@@ -15,7 +15,14 @@ from torch.utils.data import IterableDataset, get_worker_info
 from torch.utils.data._utils import worker
 
 from ... import ranks
-from ...state import capture_generators, restore_generators, seed_all, seed_of
+from ...state import (
+    capture_generators,
+    restore_generators,
+    seed_all,
+    seed_of,
+    whole_number,
+    whole_seed,
+)
 
 WORKER: Any = worker
 IN_ORDER = 32
@@ -82,15 +89,11 @@ class ShardedStream(IterableDataset[Any]):
         """
         if not callable(read):
             raise TypeError(f"ShardedStream(read={read!r}): needs a function of one shard")
-        numbers = {"shuffle_buffer": shuffle_buffer, "open_shards": open_shards, "seed": seed}
-        for (name, number), least in zip(numbers.items(), (0, 1, seed), strict=True):
-            if not hasattr(number, "__index__"):
-                raise TypeError(f"ShardedStream({name}={number!r}): needs a whole number")
-            if number < least:
-                raise ValueError(f"ShardedStream({name}={number}): needs a number from {least}")
+        shuffle_buffer = whole_number("shuffle_buffer", shuffle_buffer)
+        open_shards = whole_number("open_shards", open_shards, 1)
         self.shards: list[Any] = list(shards)
         self.read = read
-        self.seed: int = int(seed)
+        self.seed: int = whole_seed(seed)
         self.shuffle_buffer = shuffle_buffer
         self.open_shards: int = open_shards if shuffle_buffer else 1
         self.block: int = max(1, shuffle_buffer // open_shards) if shuffle_buffer else IN_ORDER

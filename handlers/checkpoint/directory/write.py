@@ -392,8 +392,10 @@ def telling_failures(place: Path) -> Generator[None, None, None]:
         with suppress(OSError):
             free = f"{disk_usage(place.parent).free:,}"
         kind = UnreadableError if isinstance(error, UnreadableError) else OSError
+        is_hidden = ".tmp-" in str(error.filename)  # which is swept, and nobody looks for
+        said = f"[Errno {error.errno}] {error.strerror}" if is_hidden else error
         failure = kind(
-            f"could not write the checkpoint {place}: {error} (bytes free there: {free}). Older "
+            f"could not write the checkpoint {place}: {said} (bytes free there: {free}). Older "
             "ones are as they were"
         )
         failure.errno = error.errno

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 from ....engine import EventEnum, State, Trigger, ranks
+from ....engine.state import whole_number
 from ...common import scalars
 from ..format import Keep, Payload, TensorInfo, UnreadableError, needing_memory
 from ..sharding import Layout
@@ -51,7 +52,8 @@ class SavingHandler:
     """True if a save that names no handler, by `state.save("why")`, is meant for it too."""
 
     def __post_init__(self) -> None:
-        directory, keep, retries = self.directory, self.keep, self.retries
+        directory, keep = self.directory, self.keep
+        whole_number("retries", self.retries)
         if not isinstance(directory, str | PathLike):
             raise TypeError(
                 f"directory={directory!r}: needs the path of a directory, such as 'runs/name'"
@@ -61,10 +63,6 @@ class SavingHandler:
                 f"keep={keep!r}: needs latest(...), best(...), every(...), or several of them "
                 "combined with |"
             )
-        if not isinstance(retries, int) or isinstance(retries, bool):
-            raise TypeError(f"retries={retries!r}: needs a whole number")
-        if retries < 0:
-            raise ValueError(f"retries={retries}: needs a number that is not negative")
         if self.on_failure not in ("raise", "warn"):
             raise ValueError(f"on_failure={self.on_failure!r}: needs 'raise' or 'warn'")
         if ADDRESS.match(str(directory)):

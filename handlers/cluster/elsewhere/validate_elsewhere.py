@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from ....engine import Engine, EventEnum, Events, Stage, State, Trigger, ranks
-from ....engine.state import Left, can_leave
+from ....engine.state import Left, can_leave, whole_number
 from ...checkpoint import Checkpoint, Saved
 from ...checkpoint.save import SavingHandler
 from ...common import WEIGHTS_OF
@@ -69,7 +69,7 @@ class ValidateElsewhere:
     >>> ValidateElsewhere(lag=0)
     Traceback (most recent call last):
     ...
-    ValueError: ValidateElsewhere(lag=0): needs a number of iterations, from 1
+    ValueError: lag=0: needs a number from 1
     """
 
     writes_files: ClassVar[bool] = True
@@ -82,12 +82,7 @@ class ValidateElsewhere:
 
     def __post_init__(self) -> None:
         Results("", self.name)
-        if type(self.lag) is not int:
-            raise TypeError(f"ValidateElsewhere(lag={self.lag!r}): needs a whole number")
-        if self.lag < 1:
-            raise ValueError(
-                f"ValidateElsewhere(lag={self.lag}): needs a number of iterations, from 1"
-            )
+        object.__setattr__(self, "lag", whole_number("lag", self.lag, 1))
         if self.late not in ("wait", "skip"):
             raise ValueError(f"ValidateElsewhere(late={self.late!r}): needs 'wait' or 'skip'")
         if not self.patience > 0:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ....engine import few
 from ...checkpoint import Saved
 from ...common import show, show_json
 from ...journal import JOURNAL
@@ -117,10 +118,10 @@ def _nearest(path: Path, iteration: int) -> Saved:
     runs = [each for each in whole if each is not None and each.manifest.holds_run]
     if early := [each for each in runs if each.manifest.iteration < iteration]:
         return max(early, key=lambda each: (each.manifest.iteration, each.manifest.number))
-    have = ", ".join(str(each.manifest.iteration) for each in runs[:SHOWN]) or "none"
     raise UntriedError(
-        f"no checkpoint of {path} is from before iteration {iteration}; the first are of iteration "
-        f"{have}. Keep some to go back to: Checkpoint(..., keep=latest(2) | every(1000))"
+        f"no checkpoint of {path} is from before iteration {iteration}; those of the run are: "
+        f"{few((each.manifest.iteration for each in runs), SHOWN)}. Keep some to go back to: "
+        "Checkpoint(..., keep=latest(2) | every(1000))"
     )
 
 

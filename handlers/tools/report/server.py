@@ -41,7 +41,7 @@ def watch(paths: list[Path], port: int) -> int:
     """Serve the page until Ctrl-C; return the exit code."""
     library()  # fails now if plotly is not installed
     if missing := [str(path) for path in paths if not path.is_dir()]:
-        text = f"{', '.join(missing)}: no directory yet; the page waits for the run to make it"
+        text = f"{', '.join(missing)}: not there yet; the page waits for a run to make it"
         print("camshaft:", printable(text), file=sys.stderr)
     with make_server(paths, port) as server:
         # Ctrl-C interrupts this thread alone, which does nothing that could be left half done.

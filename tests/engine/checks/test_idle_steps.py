@@ -126,6 +126,9 @@ def test_errors_of_labels_words_and_closures_say_what_to_write():
     with pytest.raises(IndexError, match="out of bounds") as raised:
         trained(lambda p, t: functional.cross_entropy(p, t + 1, ignore_index=-99))
     assert "Labels that begin at 1 need target - 1" in raised.value.__notes__[-1]
+    with pytest.raises(TypeError, match="must be Tensor, not dict") as raised:
+        trained(lambda p, t: functional.cross_entropy({"logits": p}, t))
+    assert "loss_fn(output.logits, target)" in raised.value.__notes__[-1]
     words = torch.nn.Embedding(3, 2)
     update = Update(torch.optim.SGD(words.parameters()))
     with pytest.raises(IndexError, match="out of range") as raised:

@@ -70,6 +70,18 @@ def test_a_target_network_that_the_step_moves_is_told_of_with_the_line_to_write(
     assert 'before it starts: engine.objects["target"] = target' in text
 
 
+def test_of_many_objects_the_first_are_named(tmp_path):
+    models = [nn.Linear(2, 1) for _ in range(82)]
+
+    def step(state, batch):
+        for model in models:
+            model.bias.data += 1.0
+
+    text = told(Engine(step), tmp_path)
+    assert "models[9] (Linear), ..., and no checkpoint holds them" in text
+    assert text.endswith('engine.objects["9"] = models[9]')
+
+
 @pytest.mark.parametrize(("free", "soft"), [(0, 0), (1, 0), (1, 1), (0, 1)])
 def test_a_target_network_that_is_named_resumes_and_nothing_is_told(tmp_path, free, soft):
     engine, model = dqn(named=True, soft=soft, free=free)

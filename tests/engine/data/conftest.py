@@ -60,6 +60,7 @@ def doubts(caplog):
         engine = Engine(lambda state, batch: None)
         engine.on(Events.SAVING)(lambda state: None)
         engine.on(Events.ITERATION_COMPLETED)(lambda state: state.save("often"))
+        caplog.clear()
         with caplog.at_level("WARNING", "camshaft"):
             engine.run(data, max_epochs=1)
         return caplog.messages

@@ -13,7 +13,7 @@ from torch.utils.data import (
     TensorDataset,
 )
 
-from camshaft import SeededSamples, SharedOrder, loader
+from camshaft import LengthBatches, SeededSamples, SharedOrder, loader
 
 
 class Squares:
@@ -43,6 +43,20 @@ def test_the_order_is_that_of_the_seed_and_the_epoch_whatever_torchs_generator()
     torch.manual_seed(1)
     assert order() == first
     assert order(seed=1) != first != order(epoch=1)
+
+
+def test_a_seed_that_is_no_number_is_refused():
+    def made(seed):
+        yield lambda: loader(range(4), 2, training=True, seed=seed)
+        yield lambda: SeededSamples([1, 2], seed)
+        yield lambda: SharedOrder(SubsetRandomSampler([1, 3]), seed=seed)
+        yield lambda: LengthBatches([1, 2], 2, seed=seed)
+
+    assert len([make() for make in made(-7)]) == 4
+    for seed in (None, 0.5, "a"):
+        for make in made(seed):
+            with pytest.raises(TypeError, match=f"^seed={seed!r}: needs a whole number"):
+                make()
 
 
 def test_a_sampler_of_the_whole_order_is_dealt_out():

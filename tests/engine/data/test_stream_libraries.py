@@ -62,6 +62,16 @@ def of_webdataset(tars, **options):
     return ShardedStream(tars, read, **{"shuffle_buffer": 8, **options})
 
 
+def test_a_webdataset_that_makes_batches_itself_is_no_stream_of_samples(tars):
+    import webdataset
+
+    samples = webdataset.WebDataset(tars, shardshuffle=False, nodesplitter=None).decode()
+    engine = Engine(lambda state, batch: None)
+    assert engine.run(samples.batched(3), max_epochs=1).iteration > 0
+    with pytest.warns(UserWarning, match="a WebDataset, so each of its items is taken for a batch"):
+        engine.run(samples, max_epochs=1)
+
+
 @pytest.fixture
 def make(request, tars):
     """Makes a stream over shards of one of the libraries, for a rank of so many."""

@@ -456,6 +456,10 @@ class Boxed:
         (lambda _, holder: setattr(holder, "function", lambda: 0), "(now another function)"),
         (lambda model, holder: setattr(holder, "big", torch.ones(2**23)), "(33,554,432 bytes)"),
         (lambda model, holder: setattr(holder, "rows", [0.5] * 20_000), "rows (20,000 values)"),
+        (
+            lambda model, holder: setattr(holder, "rows", dict.fromkeys(range(20_000), 0.5)),
+            "values; of a cache, nothing is lost)",
+        ),
         (lambda m, _: m.head.weight.register_hook(lambda g: g), "model.head.weight (a hook more)"),
         (
             lambda _, holder: holder.optimizer.register_step_post_hook(lambda *_: None),

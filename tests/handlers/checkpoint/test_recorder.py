@@ -321,6 +321,17 @@ def test_where_files_cannot_grow_the_run_ends_and_the_older_ones_are_whole(proce
     verify_files(checkpoints(tmp_path)[0])
 
 
+def test_a_failed_save_does_not_name_its_temporary_directory(tmp_path):
+    deep = tmp_path  # whose files are too deep for the system as soon as their directory is hidden
+    while (left := 4030 - len(str(deep))) > 1:
+        deep /= "d" * min(200, left - 1)
+    said = r"could not write the checkpoint .*dd/iteration-0000000001: \[Errno 36\] .* \(bytes free"
+    engine = Engine(lambda state, batch: None, Checkpoint(deep, retries=0))
+    with pytest.raises(OSError, match=said) as caught:
+        engine.run("a", max_epochs=1)
+    assert ".tmp-" not in str(caught.value)
+
+
 def test_where_files_cannot_grow_for_a_while_the_run_goes_on_if_told_so(processes, tmp_path):
     processes.run(LIMITED, tmp_path, "warn")
     assert files(tmp_path) == [LATEST, "iteration-0000000004", "iteration-0000000005"]

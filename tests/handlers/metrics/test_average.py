@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torchmetrics.classification import MulticlassAccuracy
 
-from camshaft import Engine, Events, supervised
+from camshaft import Engine, Events, count_tokens, supervised
 from camshaft.handlers import (
     Average,
     Checkpoint,
@@ -286,6 +286,15 @@ def test_totals_are_never_reset():
     metrics = build().run(DATA, max_epochs=3).metrics
     assert metrics["total/samples"] == 27
     assert torch.equal(metrics["total/ones"], torch.tensor(27.0))
+
+
+def test_token_counts_are_those_of_the_output():
+    model = torch.nn.Embedding(3, 3)
+    engine = supervised(model, torch.optim.SGD(model.parameters()), torch.nn.CrossEntropyLoss())
+    engine.add(Totals({"tokens": count_tokens}))
+    words = torch.tensor([0, 1, 2])
+    state = engine.run([(words, torch.tensor([1, -100, 2]))], max_epochs=2)
+    assert state.metrics["total/tokens"] == 4
 
 
 def test_what_cannot_count_is_refused():

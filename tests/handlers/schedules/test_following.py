@@ -15,8 +15,10 @@ from torch.optim.lr_scheduler import (
     ExponentialLR,
     LambdaLR,
     LinearLR,
+    MultiplicativeLR,
     OneCycleLR,
     ReduceLROnPlateau,
+    SequentialLR,
     StepLR,
 )
 
@@ -222,6 +224,26 @@ def test_a_scheduler_that_sets_the_rate_from_the_first_one_beside_another_one_is
         script.add(schedule, name=f"schedule_{number}")
     with pytest.warns(UserWarning, match="sets it at each of its steps"):
         script.run(4, max_epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("first", "end", "is_told"),
+    [
+        (lambda o: ConstantLR(o, 0.1, 2), 2, True),
+        (lambda o: LinearLR(o, 0.1, 1.0, 3), 2, True),
+        (lambda o: ConstantLR(o, 0.1, 2), 3, False),
+        (lambda o: LinearLR(o, 1.0, 0.1, 2), 2, False),
+    ],
+    ids=["constant", "rising", "behind it", "falling"],
+)
+@pytest.mark.filterwarnings("ignore:The epoch parameter")  # SequentialLR of torch 2.8
+def test_a_warm_up_that_multiplicative_lr_never_leaves_is_told(small, first, end, is_told):
+    def make(o):
+        return SequentialLR(o, [first(o), MultiplicativeLR(o, lambda step: 0.9)], [end])
+
+    said = f"finds, which .* leaves low at step {end}"
+    with pytest.warns(UserWarning, match=said) if is_told else nullcontext():
+        small().add(make).run(4, max_epochs=1)
 
 
 @pytest.mark.parametrize("is_shared", [True, False])

@@ -75,7 +75,7 @@ def test_a_run_behind_a_link_is_copied_too(run, replayed, tmp_path):
 @pytest.mark.parametrize(
     ("iteration", "settings", "options", "why"),
     [
-        (3, {}, {}, "no checkpoint of .* before iteration 3; the first are of iteration 10, 20"),
+        (3, {}, {}, "no checkpoint of .* before iteration 3; those of the run are: 10, 20"),
         (40, {}, {}, "ends after iteration 36, so 40 never comes"),
         (22, {"resume": "False"}, {}, "the script fails.*pass resume=True"),
         (22, {}, {"pdb": True, "ranks": 2}, "stops one process"),

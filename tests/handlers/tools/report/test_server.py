@@ -136,7 +136,7 @@ def test_what_cannot_be_read_is_an_answer_and_no_traceback(tmp_path, visit, capf
     assert capfd.readouterr().err == ""
 
 
-WAITS = "camshaft: {}: no directory yet; the page waits for the run to make it"
+WAITS = "camshaft: {}: not there yet; the page waits for a run to make it"
 
 
 COMMAND = "from camshaft.__main__ import main\nraise SystemExit(main())"
