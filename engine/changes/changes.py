@@ -320,8 +320,8 @@ class Changes:
                     owner, dot, key = name.rpartition(".")
                     keys = keys_of(key, called_by(self._inventory.functions))
                     self._keys[name] = {f"{owner}{dot}{each}" for each in keys}
-            if keys := self._keys.get(name):
-                names |= {name, *keys}
+            if of_name := self._keys.get(name):
+                names |= {name, *of_name}
         return names
 
     def _not_ours(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:

@@ -11,6 +11,8 @@ import torch
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
 
+from ..state import global_generators, set_state, state_of
+from .known import generators_in
 from .selective import Keep, Selection
 from .wrappers import unwrap
 
@@ -18,10 +20,10 @@ from .wrappers import unwrap
 def checkpoint_activations(model: Module, *patterns: str, keep: Keep | None = None) -> list[str]:
     """Keep only the inputs of these parts of a model, and compute the rest again for the gradient.
 
-    The gradients are the same to the last bit, random numbers of torch and running statistics
-    included. Names of weights stay as they are, and so does the model's class. Call it before
-    `torch.compile` and `DistributedDataParallel`. If it is called again for a part, the last call
-    counts.
+    The gradients are the same to the last bit, running statistics included, and random numbers of
+    torch, NumPy and Python, and of generators that are attributes of the part's modules. Names of
+    weights stay as they are, and so does the model's class. Call it before `torch.compile` and
+    `DistributedDataParallel`. If it is called again for a part, the last call counts.
 
     Chen, Xu, Zhang and Guestrin, 2016: Training deep nets with sublinear memory cost. Korthikanti
     et al., 2022: Reducing activation recomputation in large transformer models, for `keep`.
@@ -92,20 +94,47 @@ def _recomputed(
         return checkpoint(call, *inputs, use_reentrant=False, context_fn=selection.compiled)
 
     def contexts() -> tuple[Any, Any]:
-        first, again = selection.contexts() if selection else (nullcontext(), nullcontext())
-        return first, _Again(part, again)
+        inner, again = selection.contexts() if selection else (nullcontext(), nullcontext())
+        first = _First(part, inner)
+        return first, _Again(part, first, again)
 
     return checkpoint(call, *inputs, use_reentrant=False, context_fn=contexts)
 
 
-class _Again(ExitStack):
-    """Lets BatchNorm update copies of its statistics: the originals include this batch already."""
+class _First(ExitStack):
+    """Notes what a part draws from generators that torch does not put back."""
 
     def __init__(self, part: Module, context: AbstractContextManager[Any]) -> None:
         super().__init__()
         self._part, self._context = part, context
+        self.drawn: list[tuple[Any, Any]] = []
+        """The generators that the pass has moved, and their states before it."""
 
     def __enter__(self) -> Self:
+        ours = [each for each in global_generators() if each is not torch.default_generator]
+        own = generators_in({"": self._part}).values()
+        self.callback(self._note, [(each, state_of(each)) for each in (*ours, *own)])
+        self.enter_context(self._context)
+        return super().__enter__()
+
+    def _note(self, before: list[tuple[Any, Any]]) -> None:
+        self.drawn = [(each, state) for each, state in before if state_of(each) != state]
+
+
+class _Again(ExitStack):
+    """Lets a part draw as in its first pass, and BatchNorm update copies of its statistics.
+
+    The originals include this batch already; generators go on behind it from where they are.
+    """
+
+    def __init__(self, part: Module, first: _First, context: AbstractContextManager[Any]) -> None:
+        super().__init__()
+        self._part, self._first, self._context = part, first, context
+
+    def __enter__(self) -> Self:
+        for generator, state in self._first.drawn:
+            self.callback(set_state, generator, state_of(generator))
+            set_state(generator, state)
         for norm in self._part.modules():
             if norm.training and getattr(norm, "track_running_stats", False):
                 for name, buffer in list(norm.named_buffers(recurse=False)):

@@ -15,6 +15,7 @@ from .generators import seed_from as seed_from
 from .generators import seed_of as seed_of
 from .generators import seed_of_rank as seed_of_rank
 from .generators import set_state as set_state
+from .generators import state_of as state_of
 from .handler_memory import has_state as has_state
 from .latest_metrics import Entry as Entry
 from .latest_metrics import LatestMetrics as LatestMetrics

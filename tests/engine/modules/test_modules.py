@@ -1,9 +1,11 @@
 """Exchanged weights, wrappers of modules, and activations that are computed again."""
 
 import copy
+import random
 from copy import deepcopy
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import nn
@@ -378,6 +380,35 @@ def test_a_pattern_that_names_nothing_is_an_error_that_lists_what_there_is(patte
 def test_a_pattern_that_is_no_text_is_an_error(pattern):
     with pytest.raises(TypeError, match="needs names of parts, one by one"):
         checkpoint_activations(build(), pattern)
+
+
+class Drawn(Module):
+    """Scales its input by random numbers of four generators."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Linear(1, 1, bias=False)
+        self.own, self.noise = numpy.random.default_rng(1), torch.Generator().manual_seed(2)
+
+    def forward(self, x):
+        drawn = random.random() + numpy.random.rand() + self.own.random()
+        return self.inner(x) * drawn * torch.rand(1, generator=self.noise) * torch.rand(1)
+
+
+def test_a_part_that_is_computed_again_draws_the_same_numbers_and_the_training_goes_on():
+    def drawn_by(*patterns):
+        random.seed(0), numpy.random.seed(0), torch.manual_seed(0)
+        model = Sequential(Drawn(), Drawn())
+        checkpoint_activations(model, *patterns)
+        found = []
+        for _ in range(3):
+            model.zero_grad()
+            model(torch.ones(1, 1)).sum().backward()
+            found += [random.random(), numpy.random.rand(), torch.rand(1).item()]
+            found += [weight.grad.item() for weight in model.parameters()]
+        return found
+
+    assert drawn_by("*") == drawn_by()
 
 
 def test_asked_for_twice_it_is_done_once():
