@@ -65,6 +65,8 @@ class Trail:
         """The iterators of loaders that there were behind the first batch."""
         self._draws = False
         """True if random numbers were drawn as the second batch was read."""
+        self._is_drawn_from = False
+        """True if the training drew some with the first batch."""
         self._batches: Any = None
 
     def follow(self, batches: Iterator[Any]) -> Iterator[Any]:
@@ -84,7 +86,8 @@ class Trail:
                 return AHEAD
             sampler = getattr(each, "_index_sampler", None)
             order = getattr(sampler, "sampler", sampler)
-            if each not in self._begun and getattr(order, "generator", self) is None:
+            is_drawn = getattr(order, "generator", self) is None
+            if is_drawn and self._is_drawn_from and each not in self._begun:
                 return WITHIN
         return None
 
@@ -104,7 +107,7 @@ class Trail:
         )
 
     def _pieces(self, batches: Iterator[Any]) -> Iterator[Any]:
-        number, (total, named) = [*self.totals.items()][-1]
+        (number, (total, named)), behind_first = [*self.totals.items()][-1], None
         while True:
             is_first = number < FIRST
             step = 1 if is_first else EACH - number % EACH
@@ -114,12 +117,14 @@ class Trail:
                 return
             if rng is not None:
                 self._draws = capture_generators() != rng
+                self._is_drawn_from = behind_first not in (None, rng)
             number, lines = number + step, [*text_lines(batch)]
             total = crc32("\n".join(lines).encode(), total)
             named = crc32("\n".join(filter(NAMES.search, lines)).encode(), named)
             self.totals = {**dict([*self.totals.items()][-1:]), number: (total, named)}
             if number == 1:
                 self.first, self._begun = total, WeakSet(self._loaders())
+                behind_first = capture_generators()
             yield (batch,)
 
 

@@ -56,8 +56,8 @@ def seen_in():
 def doubts(caplog):
     """What a run that saves after each iteration says of its data."""
 
-    def doubts(data):
-        engine = Engine(lambda state, batch: None)
+    def doubts(data, step=lambda state, batch: None):
+        engine = Engine(step)
         engine.on(Events.SAVING)(lambda state: None)
         engine.on(Events.ITERATION_COMPLETED)(lambda state: state.save("often"))
         caplog.clear()
