@@ -27,7 +27,7 @@ from camshaft.handlers import (
 from camshaft.handlers.schedules import cosine, warmup
 
 ROOT = str(Path(camshaft.__file__).parent)
-MOST = 1_038  # of some 3,300
+MOST = 1_039  # of some 3,300
 
 
 def usual(directory):

@@ -364,7 +364,8 @@ def _why_lost(name: str, value: Any, was: Any, held: Container[int]) -> str | No
             return f"an array of {others[0]}" if others else None
         if is_plain_tensor(value) and value.grad_fn is not None:  # of one batch
             return ""
-        return f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
+        why = f"{size:,} bytes" if size > LARGEST else f"{count:,} values"
+        return f"{why}; of a cache, nothing is lost" if isinstance(value, dict) else why
     if type(value).__module__.startswith("torch.utils.data") and not name.startswith(OF_DATA):
         return ""  # an evaluation may have a new loader each time
     is_forward = name.endswith(".forward") and is_by_user(value)

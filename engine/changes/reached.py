@@ -216,7 +216,8 @@ def reached_in(thing: Any, name: str, is_root: bool = False) -> list[Reach]:
         inner = getattr(thing, "fget", getattr(thing, "__wrapped__", None))
         return [Reach(name, inner)]
     if isinstance(thing, types.BuiltinFunctionType):  # such as the `random` of a generator
-        return [] if isinstance(thing.__self__, ModuleType) else [Reach(name, thing.__self__)]
+        # No list, whose `append` a logger may have: what a function only fills is no part of a run.
+        return [Reach(name, thing.__self__)] if is_kind_of_generator(type(thing.__self__)) else []
     if isinstance(thing, MethodType):
         owner = name.rpartition(".")[0] or "self"
         return [Reach(owner, thing.__self__), Reach(name, thing.__func__)]

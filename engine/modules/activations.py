@@ -11,7 +11,7 @@ import torch
 from torch.nn import Module
 from torch.utils.checkpoint import checkpoint
 
-from ..state import global_generators, set_state, state_of
+from ..state import get_state, global_generators, set_state
 from .known import generators_in
 from .selective import Keep, Selection
 from .wrappers import unwrap
@@ -113,12 +113,12 @@ class _First(ExitStack):
     def __enter__(self) -> Self:
         ours = [each for each in global_generators() if each is not torch.default_generator]
         own = generators_in({"": self._part}).values()
-        self.callback(self._note, [(each, state_of(each)) for each in (*ours, *own)])
+        self.callback(self._note, [(each, get_state(each)) for each in (*ours, *own)])
         self.enter_context(self._context)
         return super().__enter__()
 
     def _note(self, before: list[tuple[Any, Any]]) -> None:
-        self.drawn = [(each, state) for each, state in before if state_of(each) != state]
+        self.drawn = [(each, state) for each, state in before if get_state(each) != state]
 
 
 class _Again(ExitStack):
@@ -133,7 +133,7 @@ class _Again(ExitStack):
 
     def __enter__(self) -> Self:
         for generator, state in self._first.drawn:
-            self.callback(set_state, generator, state_of(generator))
+            self.callback(set_state, generator, get_state(generator))
             set_state(generator, state)
         for norm in self._part.modules():
             if norm.training and getattr(norm, "track_running_stats", False):

@@ -2,6 +2,7 @@ from .generators import Rng as Rng
 from .generators import accelerator as accelerator
 from .generators import capture_generators as capture_generators
 from .generators import generators_of as generators_of
+from .generators import get_state as get_state
 from .generators import gives_batches as gives_batches
 from .generators import global_generators as global_generators
 from .generators import is_kind_of_generator as is_kind_of_generator
@@ -15,7 +16,6 @@ from .generators import seed_from as seed_from
 from .generators import seed_of as seed_of
 from .generators import seed_of_rank as seed_of_rank
 from .generators import set_state as set_state
-from .generators import state_of as state_of
 from .handler_memory import has_state as has_state
 from .latest_metrics import Entry as Entry
 from .latest_metrics import LatestMetrics as LatestMetrics

@@ -72,8 +72,8 @@ def capture_generators(data: object = None, named: Mapping[str, Any] | None = No
             states = read_all() if read_all else [device.get_rng_state()]
             rng.devices[kind] = [*map(_plain, states)]
             rng.devices[f"{kind}_current"] = getattr(device, "current_device", int)()
-    rng.generators = [state_of(generator) for generator in generators_of(data)]
-    rng.named = {name: state_of(generator) for name, generator in (named or {}).items()}
+    rng.generators = [get_state(generator) for generator in generators_of(data)]
+    rng.named = {name: get_state(generator) for name, generator in (named or {}).items()}
     return rng
 
 
@@ -279,7 +279,7 @@ def is_kind_of_generator(kind: type) -> bool:
     )
 
 
-def state_of(generator: Any) -> Any:
+def get_state(generator: Any) -> Any:
     """The state of a generator of Python, NumPy or torch, as plain values; `set_state` takes it."""
     if isinstance(generator, random.Random):
         return _packed(generator.getstate())

@@ -81,7 +81,9 @@ def test_a_checkpoint_of_a_device_loads_on_the_cpu_and_back(device, tmp_path):
 
 def test_a_process_that_sees_fewer_devices_gets_the_generator_of_the_one_it_used(monkeypatch):
     put = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # torch's, where there is none
+    place = torch.device("cuda")  # where there is none
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: place)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_rng_state", put.append)
     monkeypatch.setattr(torch.cuda, "set_rng_state_all", put.append)
@@ -89,5 +91,5 @@ def test_a_process_that_sees_fewer_devices_gets_the_generator_of_the_one_it_used
     packed = [bytes(each) for each in states]
     for devices in ({"cuda": packed, "cuda_current": 2}, {"cuda": packed[:1], "cuda_current": 0}):
         restore_generators(replace(rng, devices=devices))
-    (third, (first,)) = put
+    third, first = put
     assert [third.tolist(), first.tolist()] == [states[2], states[0]]

@@ -390,7 +390,7 @@ def test_an_optimizer_for_each_weight_in_the_backward_pass_is_told_of(tmp_path):
         each.register_post_accumulate_grad_hook(lambda weight: optimizers[weight].step())
     engine = Engine(lambda state, batch: model(X).square().mean().backward())
     engine.objects["model"] = model
-    with pytest.warns(UserWarning, match=r"changes \[\*optimizers.values\(\)\]\[0\] \(Adam\) and"):
+    with pytest.warns(UserWarning, match=r"changes \[\*optimizers.values\(\)\]\[0\] \(Adam\), "):
         engine.add(Checkpoint(tmp_path)).run([1], max_epochs=1)
 
 

@@ -1,10 +1,10 @@
 """Signals during an evaluation: it is left, and the resumed run makes it again, as if none came."""
 
 import signal
-from array import array
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from operator import methodcaller
+from queue import SimpleQueue
 from signal import SIGINT, SIGTERM
 
 import pytest
@@ -57,11 +57,11 @@ def carried_on(directory, make, kills, data, limits):
     Gives the outcome and the rows; and after how many of these batches, and at which iteration, the
     runs that were killed have left.
     """
-    batches, left = array("q"), []  # of this test, and of no run: an array is not noted
+    batches, left = SimpleQueue(), []  # of this test, and of no run: a queue is not noted
 
     def kill(state):
-        batches.append(state.iteration)
-        if len(batches) in kills:
+        batches.put(state.iteration)
+        if batches.qsize() in kills:
             signal.raise_signal(SIGTERM)
 
     while True:
@@ -73,7 +73,7 @@ def carried_on(directory, make, kills, data, limits):
             return (outcome(engine, state), (directory / "rows").read_text()), left
         saved = checkpoints(directory / "run").latest().manifest
         assert "SIGTERM" in saved.reason
-        left.append((len(batches), saved.iteration))
+        left.append((batches.qsize(), saved.iteration))
 
 
 def killed_and_whole(directory, make, kills, data=DATA, **limits):

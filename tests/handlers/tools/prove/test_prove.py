@@ -181,8 +181,7 @@ def test_a_list_and_a_number_that_functions_change_are_lost_by_no_kill(proof, te
 
 
 SAMPLED = """
-import random
-from array import array
+import ctypes, random
 from torch import nn
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -192,7 +191,7 @@ from camshaft.handlers import Checkpoint
 
 class Buckets:
     def __init__(self):
-        self.bins = array("q", range(6))  # no resume looks inside
+        self.bins = (ctypes.c_int64 * 6)(*range(6))  # no resume looks inside
 
     def __len__(self):
         return 6
