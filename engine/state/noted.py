@@ -207,7 +207,7 @@ def _items_of(thing: Any) -> Any:
 
 def _mark_of(table: Any) -> Mark:
     if hasattr(table, "iloc") or is_any_array(table):  # of pandas, and of objects; some rows
-        rows = table[:: 1 + len(table) // WIDEST] if len(table.shape) else table
+        rows = table[:: 1 + table.size // MANY] if len(table.shape) else table
         return Mark([table.shape, repr(getattr(rows, "to_numpy", lambda: rows)().tolist())])
     if is_any_tensor(table):  # a sparse one, or a shard
         return Mark([table._version])
