@@ -90,11 +90,11 @@ cluster = Cluster(initialize_head=True, head_node_args={"include_dashboard": Fal
 second = cluster.add_node(**NODE)
 arguments = ["--directory", str(directory), "--address", cluster.address]
 arguments += ["--max-epochs", max_epochs]
-deaths = [kill for kill in kills if kill in ("worker", "node", "node for good")]
+ways = {"worker": kill_a_worker, "node": kill_a_node, "node for good": kill_a_node_for_good}
+ways["preemption"] = take_a_node_away  # a failure to Ray, if the other rank misses it first
+deaths = [kill for kill in kills if kill in ways]
 arguments += ["--max-failures", str(len(deaths))]  # any other failure ends the run
 arguments += ["--workers", "1", "2"] if "node for good" in kills else []
-ways = {"worker": kill_a_worker, "node": kill_a_node, "node for good": kill_a_node_for_good}
-ways["preemption"] = take_a_node_away
 with ThreadPoolExecutor(1) as pool:  # nodes are started by the main thread alone
     training = pool.submit(ray_digits.main, arguments)
     for number, what in enumerate(kill for kill in kills if kill in ways):
