@@ -71,7 +71,7 @@ def capture_generators(data: object = None, named: Mapping[str, Any] | None = No
             read_all = getattr(device, "get_rng_state_all", None)
             states = read_all() if read_all else [device.get_rng_state()]
             rng.devices[kind] = [*map(_plain, states)]
-            rng.devices[f"{kind}_current"] = getattr(device, "current_device", int)()
+            rng.devices[f"{kind}_current"] = device.current_device() if read_all else 0
     rng.generators = [get_state(generator) for generator in generators_of(data)]
     rng.named = {name: get_state(generator) for name, generator in (named or {}).items()}
     return rng
@@ -103,9 +103,10 @@ def restore_generators(
         numpy.random.set_state(_array(rng.numpy))
     if rng.torch is not None and (torch := sys.modules.get("torch")):
         torch.set_rng_state(_array(rng.torch))
-        kind, device = accelerator(torch, is_begun=False)
-        if device is not None and kind in rng.devices:
-            _restore_device(device, rng.devices[kind], rng.devices.get(f"{kind}_current", 0))
+        for kind in (key for key in rng.devices if not key.endswith("_current")):
+            device = getattr(torch, kind, None)
+            if device is not None and device.is_available():
+                _restore_device(device, rng.devices[kind], rng.devices.get(f"{kind}_current", 0))
     for generator, state in zip(own, rng.generators, strict=False):
         set_state(generator, state)
     for name, generator in (named or {}).items():
@@ -113,19 +114,19 @@ def restore_generators(
             set_state(generator, rng.named[name])
 
 
-def accelerator(torch: Any, *, is_begun: bool = True) -> tuple[str, Any]:
-    """The kind of device that this process has beside the CPU, and torch's module for it.
+def accelerator(torch: Any) -> tuple[str, Any]:
+    """The kind of device that this process uses beside the CPU, and torch's module for it.
 
     Such as `"cuda"` and `torch.cuda`; `("cpu", None)` where there is none, or if the process has
     not begun to use it: a worker that was forked never does.
     """
-    place = torch.accelerator.current_accelerator()
-    if place is None:
+    if torch.cuda.is_initialized():  # torch would name the device of a plugin first
+        return "cuda", torch.cuda
+    if (place := torch.accelerator.current_accelerator()) is None:
         return "cpu", None
     device = torch.get_device_module(place)
     has_begun = getattr(device, "is_initialized", device.is_available)  # MPS begins by itself
-    is_ready = has_begun() if is_begun else device.is_available()
-    return (place.type, device) if is_ready else ("cpu", None)
+    return (place.type, device) if has_begun() else ("cpu", None)
 
 
 @lru_cache

@@ -105,9 +105,9 @@ def supervised(
     place = torch.device(place or next((each.device for each in model.parameters()), "cpu"))
     options = None if compile is False else check_compile(compile, model, optimizer, place)
     if device is not None:
-        weights = set(map(id, model.parameters()))
+        trained = {id(each) for each in model.parameters() if each.requires_grad}
         model.to(place)
-        if optimizer is not None and not weights <= set(map(id, model.parameters())):
+        if optimizer is not None and not trained <= set(map(id, model.parameters())):
             raise ValueError(  # NPUs and TPUs; on its way to CUDA a model keeps its parameters
                 f"device={str(device)!r}: the model's parameters are new ones on such a device, "
                 "and the optimizer has the old ones; write model.to(device) above the line that "

@@ -81,9 +81,7 @@ def test_a_checkpoint_of_a_device_loads_on_the_cpu_and_back(device, tmp_path):
 
 def test_a_process_that_sees_fewer_devices_gets_the_generator_of_the_one_it_used(monkeypatch):
     put = []
-    place = torch.device("cuda")  # where there is none
-    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: place)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # torch's, where there is none
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "set_rng_state", put.append)
     monkeypatch.setattr(torch.cuda, "set_rng_state_all", put.append)

@@ -40,7 +40,7 @@ torch._register_device_module("desk", Desk)
 
 def test_its_random_numbers_go_on_after_a_resume_and_behind_an_evaluation(processes, tmp_path):
     script = f"""{DESK}
-from camshaft import Engine
+from camshaft import Engine, Events
 from camshaft.engine.arithmetic import of_machine
 from camshaft.handlers import Checkpoint, Validate
 
@@ -56,7 +56,6 @@ def run(folder, epochs):
     engine.run(range(4), max_epochs=epochs)
     return found
 
-from camshaft import Events
 whole = run({str(tmp_path / "a")!r}, 4)
 assert whole == [float(3 + n) for n in range(1, 17)], whole
 begun = run({str(tmp_path / "b")!r}, 2)
@@ -94,3 +93,18 @@ capture_generators()
 """
     said = processes.run(script, fresh=True).stderr
     assert said.count("the device 'desk' differ after a resume") == 1
+
+
+@pytest.mark.slow
+def test_of_a_device_that_numbers_no_generators_the_one_is_put_back(processes):
+    script = f"""{DESK}
+from camshaft.engine.state import capture_generators, restore_generators
+
+read_all, put_back = Desk.get_rng_state_all, []
+del Desk.get_rng_state_all
+Desk.get_rng_state = staticmethod(lambda: read_all()[1])
+Desk.set_rng_state = staticmethod(put_back.append)
+restore_generators(capture_generators())
+assert [state.tolist() for state in put_back] == [[1, 0]]
+"""
+    processes.run(script, fresh=True)

@@ -320,6 +320,9 @@ def test_an_optimizer_of_parameters_that_a_device_replaces_is_refused():
     with pytest.raises(ValueError, match=r"write model.to\(device\) above the line that makes"):
         supervised(model, optimizer, mse_loss, device="meta")
     supervised(torch.nn.Linear(2, 1), None, mse_loss, device="meta")
+    frozen, head = torch.nn.Linear(2, 2).requires_grad_(False), torch.nn.Linear(2, 1, device="meta")
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)  # of what stays, such as adapters
+    supervised(torch.nn.Sequential(frozen, head), optimizer, mse_loss, device="meta")
 
 
 def test_without_targets_there_are_predictions_and_no_loss():
