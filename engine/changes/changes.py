@@ -79,7 +79,7 @@ class Changes:
         self._has_copies = getattr(state.control.data, "persistent_workers", False) is True
         """True if persistent workers have copies of the data set."""
         self._keys: dict[str, set[str]] = {}
-        """By the name of what no checkpoint holds: the keys by which functions make it."""
+        """By the name of what no checkpoint holds: the keys by which a data set reads it."""
         self._tied, engine = self._ties(), state.engine
         started = {Events.STARTED: engine.signals[Events.STARTED]}
         self._starting: list[Any] = script_functions(engine.process, started)[1:]
@@ -308,18 +308,19 @@ class Changes:
         return found
 
     def _of_caches(self, found: Mapping[str, tuple[Any, Any]]) -> set[str]:
-        """The names of what functions make again, by a key, and of these keys.
+        """The names of what a data set reads again, by a key, and of these keys.
 
-        With its key put back, and without what was made by it, a function would find it made.
+        With its key put back, and without what was read by it, the data set would find it read. A
+        step may do more by such a key, so that its keys are put back.
         """
         names = set[str]()
         for name, (value, was) in found.items():
-            if name not in self._keys and (was is None or was is GONE):
-                why = _why_lost(name, value, was, self._parameters)
-                if why == "" or (why and name.startswith(OF_DATA)):
-                    owner, dot, key = name.rpartition(".")
-                    keys = keys_of(key, called_by(self._inventory.functions))
-                    self._keys[name] = {f"{owner}{dot}{each}" for each in keys}
+            is_new = name.startswith(OF_DATA) and name not in self._keys
+            is_new = is_new and (was is None or was is GONE)
+            if is_new and _why_lost(name, value, was, self._parameters) is not None:
+                owner, dot, key = name.rpartition(".")
+                keys = keys_of(key, called_by(self._inventory.functions))
+                self._keys[name] = {f"{owner}{dot}{each}" for each in keys}
             if of_name := self._keys.get(name):
                 names |= {name, *of_name}
         return names

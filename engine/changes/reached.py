@@ -7,7 +7,7 @@ import re
 import sys
 import types
 from argparse import Namespace
-from collections import ChainMap, UserDict, UserList, deque
+from collections import ChainMap, Counter, UserDict, UserList, deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import chain, islice, starmap
@@ -389,15 +389,20 @@ def is_only_filled(names: Iterable[str], codes: Iterable[CodeType]) -> bool:
 
 
 def keys_of(name: str, codes: Iterable[CodeType]) -> set[str]:
-    """The names that code compares and assigns where it assigns this one, as keys of a cache."""
-    found = set[str]()
+    """The names that code compares and assigns where it assigns this one, as keys of a cache.
+
+    What is read for anything else, such as a count, is no mere key.
+    """
+    read, compared = Counter[Any](), Counter[Any]()
     for code in codes:
         operations = _operations(code)
+        read.update(argument for what, argument in operations if what[:5] == "LOAD_")
         stored = {argument for what, argument in operations if what[:6] == "STORE_"}
         for n, (what, argument) in enumerate(operations if name in stored else ()):
             if what == "COMPARE_OP" and argument in ("==", "!="):
-                found |= stored & {one for _, one in operations[max(0, n - 6) : n]}
-    return found - {name}
+                near = {one for _, one in operations[max(0, n - 6) : n]}
+                compared.update(stored & near - {name})
+    return {each for each, times in compared.items() if read[each] == times}
 
 
 def _as_words(function: CodeType, name: str, *, is_attribute: bool) -> str:

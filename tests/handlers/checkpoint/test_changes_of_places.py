@@ -318,11 +318,11 @@ class Chunks(torch.utils.data.Dataset):
     def __getitem__(self, place):
         if self.number != place // 6:
             self.number = place // 6
-            self.chunk = self.read(self.number)
+            self.chunk = self.read(place // 6)
         return self.chunk.gain + place
 
 
-@pytest.mark.parametrize("chunk", [Stage, lambda number: pandas.Series({"gain": number})])
+@pytest.mark.parametrize("chunk", [Stage, lambda n: pandas.Series({"gain": n})])
 def test_a_chunk_that_no_checkpoint_holds_is_read_again_after_a_resume(tmp_path, chunk):
     def start(fails):
         def step(state, batch):
@@ -341,6 +341,38 @@ def test_a_chunk_that_no_checkpoint_holds_is_read_again_after_a_resume(tmp_path,
             start(5)
         places = [[8, 9], [10, 11], *([n, n + 1] for n in range(0, 12, 2))]
         assert start(0)[-8:] == [[n + n // 6 for n in pair] for pair in places]
+
+
+class Counted(torch.utils.data.Dataset):
+    """Numbers with a count that begins again, and an object that no checkpoint holds."""
+
+    def __init__(self):
+        self.count, self.latest = 0, None
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, place):
+        self.count += 1
+        if self.count == 4:
+            self.count = 0
+        self.latest = Stage(place)
+        return self.count
+
+
+@pytest.mark.parametrize("is_step", [False, True])
+def test_a_count_that_is_compared_beside_a_new_object_goes_on(tmp_path, is_step):
+    def start(epochs):
+        def step(state, batch):
+            counts.append(counted[0] if is_step else batch.item())
+
+        counts, counted, engine = [], Counted(), Engine(step)
+        engine.add(Checkpoint(tmp_path, resume=True))
+        data = range(3) if is_step else torch.utils.data.DataLoader(counted)
+        engine.run(data, max_epochs=epochs)
+        return counts
+
+    assert start(2) + start(4) == [1, 2, 3, 0] * 3
 
 
 def test_a_list_of_a_class_of_its_own_that_one_name_fills_and_another_reads(tmp_path):
